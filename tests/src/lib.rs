@@ -5,9 +5,10 @@
 //! `upcall-party` with arguments that choose its role ([`party`]). A client obeys its input, line
 //! by line ([`client`]). An impostor is a server that does not keep to the protocol ([`impostor`]).
 //! [`speech`] is the protocol spoken by hand, for peers that break it, such as those in
-//! [`hostile`]. [`member`] is a member of a group that sends and takes messages, [`job`] has jobs
-//! of such members, [`sharer`] shares an object. [`shortage`] refuses system calls. [`shapes`] has
-//! values of chosen sizes. [`bad_input`] runs the readers of a peer's bytes on arbitrary input.
+//! [`hostile`]. [`member`] is a member of a group that sends and takes messages, [`job`] has
+//! jobs of such members, [`sharer`] shares an object, and [`far_object`] shares one over links.
+//! [`shortage`] refuses system calls. [`shapes`] has values of chosen sizes. [`bad_input`] runs
+//! the readers of a peer's bytes on arbitrary input.
 //!
 //! Tests of the parts of a single crate are in that crate.
 #![forbid(unsafe_code)]
@@ -18,6 +19,7 @@ mod deadline;
 pub mod dice;
 pub mod donors;
 mod everywhere;
+pub mod far_object;
 pub mod group;
 pub mod hoard;
 pub mod hostile;

@@ -2,9 +2,13 @@
 
 use crate::body::Body;
 use crate::error::CreateError;
+use crate::far::gate::ObjectGate;
 use crate::guest::ObjectListener;
 use crate::handle::Handle;
-use crate::object::{Damaged, Grant, GrantPolicy, HomeObject, Repair, Settling, Torn, Verdict};
+use crate::object::{
+    Damaged, Grant, GrantPolicy, HomeObject, ObjectGates, ObjectSite, Repair, Settling, Torn,
+    Verdict,
+};
 use crate::types::DataError;
 use std::fmt;
 use std::sync::Arc;
@@ -25,6 +29,7 @@ pub struct HomeBuilder {
     policy: GrantPolicy,
     mode: Option<u32>,
     group: Option<Group>,
+    listens: Vec<String>,
 }
 
 impl fmt::Debug for HomeBuilder {
@@ -51,6 +56,7 @@ impl HomeBuilder {
             policy: Box::new(same_user),
             mode: None,
             group: None,
+            listens: Vec::new(),
         }
     }
 
@@ -102,6 +108,26 @@ impl HomeBuilder {
     /// A user other than root can give only a group of its own.
     pub fn group(self, group: impl Into<Group>) -> Self {
         Self { group: Some(group.into()), ..self }
+    }
+
+    /// Lets guests on other hosts find the object at `tcp://HOST:PORT/NAME`, and invoke it there.
+    ///
+    /// This process listens at `address`, HOST:PORT, for all of its objects that give the same one.
+    /// Port 0 stands for a free port ([`Handle::addresses`]). Such guests never get the object's
+    /// memory.
+    ///
+    /// The policy also decides on these guests. For a guest within this host (127.0.0.1 or ::1) the
+    /// kernel reports the user at the other end of its connection, but not the process, so `pid` is
+    /// 0. A guest on another host has to prove a host that is trusted here (`upcall host trust`),
+    /// and all that it sends is encrypted: the policy sees [`Peer::host`]. The default policy
+    /// admits such hosts. For such a guest the policy runs on the thread of this process's links,
+    /// and must not block.
+    ///
+    /// Beyond this host, this user needs an identity (`upcall host init`). Without one the object
+    /// is not made ([`CreateError::Listen`]).
+    pub fn listen(mut self, address: &str) -> Self {
+        self.listens.push(address.into());
+        self
     }
 
     /// Hands the object's memory to no guest: guests that the policy admits may only invoke.
@@ -162,6 +188,8 @@ impl HomeBuilder {
         let unable = |what| move |error| CreateError::Resource { what, error };
         names::check(&self.name)
             .map_err(|why| names::NotEntered::BadName { name: self.name.clone(), why })?;
+        let gates = self.listens.iter().map(|address| ObjectGate::at(address));
+        let gates = gates.collect::<Result<Vec<_>, _>>().map_err(CreateError::Listen)?;
         let body = Body::create(&self.name, shape, self.length, self.sealed)
             .map_err(unable("memory for the object"))?;
         init(body.data()).map_err(CreateError::Data)?;
@@ -177,8 +205,9 @@ impl HomeBuilder {
             .transpose()
             .map_err(unable("the group of its socket"))?;
         let (socket, listener) = names::listen_as(Whose::Home, Access { mode: self.mode, group })?;
-        let object =
-            Arc::new(HomeObject::new(self.name, socket, shape, body, self.policy, settling));
+        let at = ObjectSite { name: self.name, socket, gates: ObjectGates::new(gates) };
+        let object = HomeObject::new(at, shape, body, self.policy, settling);
+        let object = Arc::new(object);
         let door = Arc::new(ObjectListener { listener, object: Arc::downgrade(&object) });
         let key = Clerk::current()
             .and_then(|clerk| clerk.watch(door, Report::WhileReadable))

@@ -35,7 +35,7 @@ impl<T: Shared> Homed<T> {
         let (here, at_home) = (Location::caller(), self.is_home());
         rules::access(at_home, here).map_err(|broken| AccessError::Rule(Box::new(broken)))?;
         if self.grant() != Grant::ReadWrite {
-            return Err(AccessError::NotGranted);
+            return Err(self.handle().not_granted());
         }
         let length = self.handle().length();
         let scratch = &self.handle().scratch;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use std::{fmt, io};
 use upcall_directory::names::{NotEntered, NotFound};
 use upcall_directory::nearby::NameKind;
+use upcall_net::NotListening;
 use upcall_os::memory::AdoptError;
 
 /// Why an object was not made.
@@ -20,6 +21,8 @@ pub enum CreateError {
         /// The kernel's error.
         error: io::Error,
     },
+    /// The home cannot listen for guests on other hosts.
+    Listen(NotListening),
     /// The object's first value could not be written.
     Data(DataError),
 }
@@ -29,12 +32,15 @@ impl fmt::Display for CreateError {
         match self {
             Self::Name(error) => error.fmt(f),
             Self::Resource { what, error } => write!(f, "{what}: {error}"),
+            Self::Listen(error) => error.fmt(f),
             Self::Data(error) => error.fmt(f),
         }
     }
 }
 
-upcall_os::error_debug!(CreateError { Name(error), Resource { what, error }, Data(error) });
+upcall_os::error_debug!(CreateError {
+    Name(error), Resource { what, error }, Listen(error), Data(error),
+});
 
 impl std::error::Error for CreateError {}
 
@@ -111,15 +117,22 @@ pub enum FindError {
         /// What happened.
         why: String,
     },
-    /// This program does not accept the home. By default it accepts homes of this user and of root;
-    /// `expect` sets another policy.
+    /// This program does not accept the home. By default it accepts homes of this user and of root,
+    /// and homes on hosts that this user trusts; `expect` sets another policy.
     WrongUser {
         /// The object.
         name: String,
-        /// The home's user.
+        /// The home's user; the largest number if the home is on another host.
         found: u32,
         /// The policy's reason.
         reason: String,
+    },
+    /// The home's host is not proved, and nothing was sent to it.
+    NotProved {
+        /// The object.
+        name: String,
+        /// What is missing.
+        why: String,
     },
     /// The home refuses.
     Refused {
@@ -161,6 +174,9 @@ impl fmt::Display for FindError {
                      which homes it accepts"
                 )
             }
+            Self::NotProved { name, why } => {
+                write!(f, "the host of the home of {name:?} is not proved: {why}")
+            }
             Self::Refused { name, why } => write!(f, "the home of {name:?} refuses: {why}"),
             Self::NotAnObject { name, error } => write!(f, "{name:?}: {error}"),
         }
@@ -169,7 +185,7 @@ impl fmt::Display for FindError {
 
 upcall_os::error_debug!(FindError {
     Name(error), Absent { name, why }, Unreachable { name, why }, WrongUser { name, found, reason },
-    Refused { name, why }, NotAnObject { name, error },
+    NotProved { name, why }, Refused { name, why }, NotAnObject { name, error },
 });
 
 impl std::error::Error for FindError {}
@@ -213,6 +229,8 @@ pub enum AccessError {
     Nested,
     /// This process may only read the object, or only invoke it.
     NotGranted,
+    /// The object's home is on another host, whose memory cannot be mapped here.
+    OtherHost,
     /// Two processes that do this can wait for each other for ever. Only in builds with debug
     /// assertions.
     Rule(Box<Broken>),
@@ -251,14 +269,18 @@ impl fmt::Display for AccessError {
                 "the object's home grants this process less than that: see `Homed::grant`. Use \
                  `read`, `urgent` or `invoke`, or have the home grant more",
             ),
+            Self::OtherHost => f.write_str(
+                "the object's home is on another host, whose memory cannot be mapped here: have \
+                 the home run the operation, by `urgent`, `invoke` or `auto`",
+            ),
             Self::Data(error) => error.fmt(f),
         }
     }
 }
 
 upcall_os::error_debug!(AccessError {
-    Ended, Poisoned, Busy { waited, holder }, Nested, NotGranted, Rule(error), Blocked(error),
-    Data(error),
+    Ended, Poisoned, Busy { waited, holder }, Nested, NotGranted, OtherHost, Rule(error),
+    Blocked(error), Data(error),
 });
 
 impl std::error::Error for AccessError {}

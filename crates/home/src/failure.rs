@@ -20,6 +20,14 @@ pub enum InvokeError {
         /// `false`, it was not run.
         asked: bool,
     },
+    /// The link to a home on another host is lost.
+    Lost {
+        /// `true` if the request had been sent, so that the operation may have been run. If
+        /// `false`, it was not run.
+        asked: bool,
+        /// How the end of the link was detected.
+        why: String,
+    },
     /// The home cannot be asked: it has ended, runs nothing for others, or refuses.
     NotServed(FindError),
     /// The home has registered no operation of this name.
@@ -42,6 +50,12 @@ pub enum InvokeError {
     },
     /// The home has not answered in this time. The operation may still be run.
     Busy {
+        /// Time that the caller has waited.
+        waited: Duration,
+    },
+    /// The request was not sent in this time, because too many others wait for replies of a home
+    /// on another host. The operation was not run.
+    Unsent {
         /// Time that the caller has waited.
         waited: Duration,
     },
@@ -82,6 +96,10 @@ impl fmt::Display for InvokeError {
             Self::Ended { asked: false } => f.write_str(
                 "the home has ended or no longer serves the object: find it again when it is back",
             ),
+            Self::Lost { asked: true, why } => {
+                write!(f, "the link to the home is lost: {why}; it may have run the operation")
+            }
+            Self::Lost { asked: false, why } => write!(f, "the link to the home is lost: {why}"),
             Self::NotServed(error) => error.fmt(f),
             Self::Unknown { name, known } => {
                 write!(
@@ -112,6 +130,11 @@ impl fmt::Display for InvokeError {
                      operations; the operation may still be run"
                 )
             }
+            Self::Unsent { waited } => write!(
+                f,
+                "the request could not be sent for {waited:?}, because too many others wait for \
+                 replies of this home; the operation was not run"
+            ),
             Self::Data(error) => error.fmt(f),
             Self::Corrupt { what, at } => write!(
                 f,
@@ -140,9 +163,10 @@ impl fmt::Display for InvokeError {
 }
 
 upcall_os::error_debug!(InvokeError {
-    Ended { asked }, NotServed(error), Unknown { name, known }, Kind { name }, TooLong { bytes },
-    Busy { waited }, Data(error), Corrupt { what, at }, Said(error), NotRun(error), Panicked,
-    Malformed(error), Nested, Access(error), Rule(error), Blocked(error),
+    Ended { asked }, Lost { asked, why }, NotServed(error), Unknown { name, known }, Kind { name },
+    TooLong { bytes }, Busy { waited }, Unsent { waited }, Data(error), Corrupt { what, at },
+    Said(error), NotRun(error), Panicked, Malformed(error), Nested, Access(error), Rule(error),
+    Blocked(error),
 });
 
 impl std::error::Error for InvokeError {}

@@ -5,7 +5,7 @@
 use crate::lane::InvocationLane;
 use crate::object::HomeObject;
 use crate::quota::PeerQuota;
-use crate::service_queue::LaneEnd;
+use crate::service_queue::{LaneCaller, LaneEnd};
 use crate::wire::{self, ObjectRequest, OpenReply, VERSION};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock, Weak};
@@ -188,7 +188,7 @@ impl ObjectPeer {
         makes_fences: bool,
         descriptors: Vec<OwnedFd>,
     ) -> Result<OpenReply, String> {
-        object.may(self, shape)?;
+        object.may(&self.peer, shape)?;
         let desk = object
             .desk()
             .ok_or("it runs no operations for others now: the home has to serve it")?;
@@ -200,11 +200,13 @@ impl ObjectPeer {
         let station = PeerStation::join(station).map_err(|error| said(&error))?;
         let end = LaneEnd {
             guest: self.number(),
-            lane: InvocationLane::join(lane)?,
-            own: Doorbell::adopt(own).map_err(|error| said(&error))?,
-            doorbell: Doorbell::adopt(doorbell).map_err(|error| said(&error))?,
-            ringer: Ringer::new(station, line, makes_fences),
-            _held: held,
+            lane: Arc::new(InvocationLane::join(lane)?),
+            caller: LaneCaller::Near {
+                own: Doorbell::adopt(own).map_err(|error| said(&error))?,
+                doorbell: Doorbell::adopt(doorbell).map_err(|error| said(&error))?,
+                ringer: Ringer::new(station, line, makes_fences),
+                _held: held,
+            },
         };
         desk.take_in(end).map_err(|error| said(&error))?;
         self.invokes.store(true, Ordering::Relaxed);

@@ -9,6 +9,8 @@ use crate::body::{Body, BodyState, Ours};
 use crate::choices::Choices;
 use crate::error::{AccessError, FindError};
 use crate::failure::InvokeError;
+use crate::far::client::{self, FarObject};
+use crate::finder::FindTerms;
 use crate::interrupts::keep_off;
 use crate::object::{Grant, HomeObject};
 use crate::scratch::Scratch;
@@ -20,9 +22,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use upcall_directory::policy::{self, Policy};
+use upcall_directory::policy::Policy;
 use upcall_os::atomic::Ordering;
 use upcall_os::fault::{Point, point};
 use upcall_shm::sequence::Changing;
@@ -49,6 +52,8 @@ pub struct Handle {
 enum ObjectLocation {
     Home(Arc<HomeObject>, Ours),
     Away(RemoteObject),
+    /// On another host.
+    Far(FarObject),
 }
 
 impl fmt::Debug for Handle {
@@ -137,7 +142,7 @@ impl Handle {
     /// # Errors
     /// See [`FindError`].
     pub fn find(name: &str, shape: u64) -> Result<Self, FindError> {
-        Self::find_expecting(name, shape, Self::default_policy())
+        Self::try_find(name, shape, FindTerms::default()).map_err(FindError::with_hint)
     }
 
     /// Like [`find`](Self::find), at a home that `accepts` accepts.
@@ -145,21 +150,16 @@ impl Handle {
     /// # Errors
     /// See [`FindError`].
     pub fn find_expecting(name: &str, shape: u64, accepts: Arc<Policy>) -> Result<Self, FindError> {
-        Self::try_find(name, shape, accepts).map_err(FindError::with_hint)
+        let terms = FindTerms { accepts, ..FindTerms::default() };
+        Self::try_find(name, shape, terms).map_err(FindError::with_hint)
     }
 
     /// Finds the object, and looks for no hint if there is none.
-    pub(crate) fn try_find(
-        name: &str,
-        shape: u64,
-        accepts: Arc<Policy>,
-    ) -> Result<Self, FindError> {
-        Ok(Self::new(ObjectLocation::Away(RemoteObject::find(name, shape, accepts)?)))
-    }
-
-    /// The homes that are accepted unless a program sets others.
-    pub(crate) fn default_policy() -> Arc<Policy> {
-        Arc::new(policy::own_user_or_root())
+    pub(crate) fn try_find(name: &str, shape: u64, terms: FindTerms) -> Result<Self, FindError> {
+        Ok(Self::new(match client::parse(name)? {
+            Some(at) => ObjectLocation::Far(FarObject::find(name, at, shape, terms)?),
+            None => ObjectLocation::Away(RemoteObject::find(name, shape, terms.accepts)?),
+        }))
     }
 
     fn new(side: ObjectLocation) -> Self {
@@ -188,6 +188,7 @@ impl Handle {
             ObjectLocation::Away(away) => {
                 Self::find_expecting(&away.name, away.shape, away.accepts.clone())?
             }
+            ObjectLocation::Far(far) => Self::new(ObjectLocation::Far(far.find_again()?)),
         };
         new.patience = self.patience;
         Ok(new)
@@ -204,9 +205,10 @@ impl Handle {
         self
     }
 
-    /// The object's name.
+    /// The object's name. For an object on another host, the name in its address.
     pub fn name(&self) -> &str {
         match &self.side {
+            ObjectLocation::Far(far) => &far.at.name,
             ObjectLocation::Home(object, _) => &object.name,
             ObjectLocation::Away(away) => &away.name,
         }
@@ -226,7 +228,7 @@ impl Handle {
             ObjectLocation::Away(RemoteObject { memory: GrantedMemory::Body(body, _), .. }) => {
                 body.length()
             }
-            ObjectLocation::Away(_) => 0,
+            ObjectLocation::Away(_) | ObjectLocation::Far(_) => 0,
             ObjectLocation::Home(object, _) => object.body.length(),
         }
     }
@@ -235,8 +237,13 @@ impl Handle {
     pub(crate) fn object(&self) -> Option<Arc<HomeObject>> {
         match &self.side {
             ObjectLocation::Home(object, _) => Some(object.clone()),
-            ObjectLocation::Away(_) => None,
+            ObjectLocation::Away(_) | ObjectLocation::Far(_) => None,
         }
+    }
+
+    /// The addresses at which guests on other hosts connect, at the object's home.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.object().map(|object| object.addresses()).unwrap_or_default()
     }
 
     /// Returns `true` if an operation is under way.
@@ -254,10 +261,28 @@ impl Handle {
         args: &impl Serialize,
     ) -> Result<R, InvokeError> {
         let _busy = self.enter().map_err(|_| InvokeError::Nested)?;
-        let ObjectLocation::Away(away) = &self.side else {
-            return Err(InvokeError::Ended { asked: false });
-        };
         let _kept_off = keep_off();
+        let done = match &self.side {
+            ObjectLocation::Home(..) => return Err(InvokeError::Ended { asked: false }),
+            ObjectLocation::Away(away) => self.ask_near(away, name, kind, args),
+            ObjectLocation::Far(far) => far.ask(name, kind, args, self.patience),
+        };
+        self.count(|counts| match kind {
+            OperationKind::Short => counts.urgent += 1,
+            OperationKind::MayBlock => counts.invoked += 1,
+        });
+        done
+    }
+
+    /// Asks a home on this host.
+    #[track_caller]
+    fn ask_near<R: DeserializeOwned>(
+        &self,
+        away: &RemoteObject,
+        name: &'static str,
+        kind: OperationKind,
+        args: &impl Serialize,
+    ) -> Result<R, InvokeError> {
         let mut asking = self.asking.borrow_mut();
         if asking.as_ref().is_some_and(|asking| {
             !asking.is_of_this_thread() || !asking.is_free() || asking.has_ended()
@@ -271,12 +296,7 @@ impl Handle {
                     .map_err(InvokeError::NotServed)?,
             ),
         };
-        let done = asking.ask(name, kind, args, self.patience);
-        self.count(|counts| match kind {
-            OperationKind::Short => counts.urgent += 1,
-            OperationKind::MayBlock => counts.invoked += 1,
-        });
-        done
+        asking.ask(name, kind, args, self.patience)
     }
 
     /// Counts what the handle has done.
@@ -288,7 +308,8 @@ impl Handle {
     /// What the home has granted.
     pub fn grant(&self) -> Grant {
         match &self.side {
-            ObjectLocation::Away(RemoteObject { memory: GrantedMemory::None, .. }) => Grant::Invoke,
+            ObjectLocation::Away(RemoteObject { memory: GrantedMemory::None, .. })
+            | ObjectLocation::Far(_) => Grant::Invoke,
             ObjectLocation::Away(RemoteObject { memory: GrantedMemory::View(_), .. }) => {
                 Grant::Read
             }
@@ -304,7 +325,16 @@ impl Handle {
             ObjectLocation::Away(RemoteObject {
                 memory: GrantedMemory::Body(body, party), ..
             }) => Some((party, body)),
-            ObjectLocation::Away(_) => None,
+            ObjectLocation::Away(_) | ObjectLocation::Far(_) => None,
+        }
+    }
+
+    /// Why the object cannot be worked on in place.
+    #[cold]
+    pub(crate) fn not_granted(&self) -> AccessError {
+        match &self.side {
+            ObjectLocation::Far(_) => AccessError::OtherHost,
+            ObjectLocation::Home(..) | ObjectLocation::Away(_) => AccessError::NotGranted,
         }
     }
 
@@ -318,9 +348,8 @@ impl Handle {
             ObjectLocation::Away(RemoteObject { memory: GrantedMemory::View(view), .. }) => {
                 view.pages()
             }
-            ObjectLocation::Away(RemoteObject { memory: GrantedMemory::None, .. }) => {
-                Ok(Pages::All)
-            }
+            ObjectLocation::Away(RemoteObject { memory: GrantedMemory::None, .. })
+            | ObjectLocation::Far(_) => Ok(Pages::All),
         }
     }
 
@@ -344,7 +373,7 @@ impl Handle {
         operation: impl FnOnce(WritableSpan<'_>) -> R,
     ) -> Result<R, AccessError> {
         let _busy = self.enter()?;
-        let Some((party, body)) = self.writing() else { return Err(AccessError::NotGranted) };
+        let Some((party, body)) = self.writing() else { return Err(self.not_granted()) };
         // Interrupts stay off until the lock is free again.
         let _kept_off = keep_off();
         self.begin(party, body)?;
@@ -361,7 +390,7 @@ impl Handle {
         operation: impl FnOnce(Span<'_>) -> R,
     ) -> Result<R, AccessError> {
         let _busy = self.enter()?;
-        let Some((party, body)) = self.writing() else { return Err(AccessError::NotGranted) };
+        let Some((party, body)) = self.writing() else { return Err(self.not_granted()) };
         // Interrupts stay off until the lock is free again.
         let _kept_off = keep_off();
         self.begin(party, body)?;
@@ -436,6 +465,7 @@ impl Handle {
         match &self.side {
             ObjectLocation::Home(object, _) => object.settle(),
             ObjectLocation::Away(away) => away.tore(),
+            ObjectLocation::Far(_) => {}
         }
     }
 
@@ -450,6 +480,7 @@ impl Handle {
         let (had, goes_on) = match &self.side {
             ObjectLocation::Home(..) => (party.try_lock_at_home(), true),
             ObjectLocation::Away(away) => (party.try_lock(), !away.has_ended()),
+            ObjectLocation::Far(_) => return Err(AccessError::OtherHost),
         };
         if had && goes_on && body.state() == BodyState::Whole {
             Ok(())
@@ -482,6 +513,7 @@ impl Handle {
                     return Err(Self::ended(away));
                 }
             }
+            ObjectLocation::Far(_) => return Err(AccessError::OtherHost),
         }
         match body.state() {
             BodyState::Whole => Ok(()),

@@ -3,7 +3,7 @@
 use crate::absent::wait_while_absent;
 use crate::builder::HomeBuilder;
 use crate::error::{AccessError, CreateError, FindError};
-use crate::finder::Finder;
+use crate::finder::{FindTerms, Finder};
 use crate::handle::Handle;
 use crate::object::{Damaged, Grant, Torn, Verdict};
 use crate::rules;
@@ -11,6 +11,7 @@ use crate::types::arena::{MOST, overhead};
 use crate::types::{DataError, Memory, Shared, check, room_for, shape, used};
 use std::fmt;
 use std::marker::PhantomData;
+use std::net::SocketAddr;
 use std::panic::Location;
 use std::time::Duration;
 use upcall_directory::names::Group;
@@ -117,6 +118,11 @@ impl<T: Shared> Making<T> {
         Self { creating: self.creating.group(group), ..self }
     }
 
+    /// Lets guests on other hosts find the object, and invoke it: see [`HomeBuilder::listen`].
+    pub fn listen(self, address: &str) -> Self {
+        Self { creating: self.creating.listen(address), ..self }
+    }
+
     /// Seals the object's memory, so that only the home can write it.
     ///
     /// The kernel refuses every other writer, of any user.
@@ -162,6 +168,11 @@ impl<T: Shared> Homed<T> {
 
     /// Finds the object with this name, which must be of this type.
     ///
+    /// An object on another host is `tcp://HOST:PORT/NAME`, where its home
+    /// [listens](Making::listen). It can only be invoked ([`urgent`](Self::urgent),
+    /// [`invoke`](Self::invoke)). HOST is the name of a host that this user trusts (`upcall host
+    /// trust`), or the address is one of this host.
+    ///
     /// Takes about 0.1 ms, and up to 5 s if its home is stopped.
     ///
     /// # Errors
@@ -172,7 +183,7 @@ impl<T: Shared> Homed<T> {
 
     /// Finds the object, and looks for no hint if there is none.
     fn try_find(name: &str) -> Result<Self, FindError> {
-        let handle = Handle::try_find(name, shape_of::<T>(), Handle::default_policy())?;
+        let handle = Handle::try_find(name, shape_of::<T>(), FindTerms::default())?;
         Ok(Self { handle, of: PhantomData })
     }
 
@@ -195,7 +206,8 @@ impl<T: Shared> Homed<T> {
 
     /// Finds objects at homes that `accepts` accepts.
     ///
-    /// Without it, homes of this user and of root are accepted.
+    /// Without it, homes of this user and of root are accepted, and homes on hosts that this user
+    /// trusts.
     ///
     /// ```no_run
     /// # use upcall_home::{FindError, Homed};
@@ -210,8 +222,8 @@ impl<T: Shared> Homed<T> {
     pub fn expect(
         accepts: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static,
     ) -> Finder<Self> {
-        Finder::new(accepts, |name, accepts| {
-            Ok(Self { handle: Handle::try_find(name, shape_of::<T>(), accepts)?, of: PhantomData })
+        Finder::new(accepts, |name, terms| {
+            Ok(Self { handle: Handle::try_find(name, shape_of::<T>(), terms)?, of: PhantomData })
         })
     }
 
@@ -244,6 +256,11 @@ impl<T: Shared> Homed<T> {
     /// The object's name.
     pub fn name(&self) -> &str {
         self.handle.name()
+    }
+
+    /// The addresses at which guests on other hosts connect, at the object's home.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.handle.addresses()
     }
 
     /// Returns `true` if this process is the object's home.

@@ -12,7 +12,7 @@ use crate::absent::wait_while_absent;
 use crate::builder::HomeBuilder;
 use crate::error::{CreateError, FindError};
 use crate::failure::InvokeError;
-use crate::finder::Finder;
+use crate::finder::{FindTerms, Finder};
 use crate::handle::Handle;
 use crate::homed::Homed;
 use crate::object::Grant;
@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::marker::PhantomData;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::time::Duration;
 use upcall_os::socket::Peer;
@@ -163,6 +164,7 @@ const KEPT: u64 = shape("kept 1", &[]);
 #[must_use = "nothing is kept any more when this is dropped"]
 pub struct Kept<V> {
     serving: Serving<u64>,
+    addresses: Vec<SocketAddr>,
     of: PhantomData<V>,
 }
 
@@ -229,7 +231,7 @@ impl<V: 'static> Kept<V> {
     /// Like [`serve`](Self::serve), with settings of the home's socket.
     ///
     /// Its mode and group admit programs of other users: see [`HomeBuilder::mode`] and
-    /// [`HomeBuilder::group`].
+    /// [`HomeBuilder::group`]. Programs on other hosts need [`HomeBuilder::listen`].
     ///
     /// # Errors
     /// See [`KeepError`].
@@ -256,7 +258,7 @@ impl<V: 'static> Kept<V> {
             .map_err(KeepError::Serve)?;
         // A process that waits for the name requests an errand at once, so the errands come first.
         object.enter_name().map_err(|error| KeepError::Create(error.into()))?;
-        Ok(Self { serving, of: PhantomData })
+        Ok(Self { serving, addresses: object.addresses(), of: PhantomData })
     }
 
     fn kept(&self) -> &KeptValue<V> {
@@ -292,6 +294,11 @@ impl<V: 'static> Kept<V> {
         let done = self.with(turn);
         self.kept().torn.set(false);
         done
+    }
+
+    /// The addresses at which guests on other hosts connect: see [`HomeBuilder::listen`].
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.addresses.clone()
     }
 
     /// Runs the errands that callers wait for: [`Serving::poll`].
@@ -337,7 +344,7 @@ impl<V: 'static> Asked<V> {
 
     /// Finds the value, and looks for no hint if there is none.
     fn try_find(name: &str) -> Result<Self, FindError> {
-        let handle = Handle::try_find(name, KEPT, Handle::default_policy())?;
+        let handle = Handle::try_find(name, KEPT, FindTerms::default())?;
         Ok(Self { handle, of: PhantomData })
     }
 
@@ -354,8 +361,8 @@ impl<V: 'static> Asked<V> {
     pub fn expect(
         accepts: impl Fn(&Peer) -> Result<(), String> + Send + Sync + 'static,
     ) -> Finder<Self> {
-        Finder::new(accepts, |name, accepts| {
-            Ok(Self { handle: Handle::try_find(name, KEPT, accepts)?, of: PhantomData })
+        Finder::new(accepts, |name, terms| {
+            Ok(Self { handle: Handle::try_find(name, KEPT, terms)?, of: PhantomData })
         })
     }
 

@@ -37,7 +37,7 @@ pub(crate) const ALL: usize = RESULTS + LONGEST;
 /// Tag of a reply that is the result of the operation.
 pub(crate) const DONE: u16 = 0;
 /// Tag of a reply that gives the reason why there is no result.
-const FAILED: u16 = 1;
+pub(crate) const FAILED: u16 = 1;
 
 /// The memory of a lane; see the module.
 pub(crate) struct InvocationLane {
@@ -134,6 +134,27 @@ impl InvocationLane {
             Ok(bytes) => Ok(bytes),
             Err(error) => Err(MessageError::Unencodable(error)),
         }
+    }
+
+    /// Writes a message with this tag, whose value is encoded already, and does not send it.
+    /// Returns `None` if it is too long.
+    pub(crate) fn raw(&self, tag: u16, bytes: &[u8], way: LaneDirection) -> Option<SlotMessage> {
+        let mut image = SlotMessage::new(0, tag, NO_ASTACK);
+        if bytes.len() > LONGEST {
+            return None;
+        }
+        if bytes.len() > INLINE {
+            self.region.room(way.at(), bytes.len())?.copy_in(0, bytes)?;
+            image.place(ValueLocation::Segment, 0, bytes.len() as u32);
+        } else if !bytes.is_empty() {
+            let mut short = [0; INLINE];
+            short[..bytes.len()].copy_from_slice(bytes);
+            for (value, bytes) in image.values.iter_mut().zip(short.as_chunks::<8>().0) {
+                *value = u64::from_le_bytes(*bytes);
+            }
+            image.place(ValueLocation::Inline, 0, bytes.len() as u32);
+        }
+        Some(image)
     }
 
     /// Copies the bytes of a message to `copy`. Returns `None` if the message is not valid.

@@ -44,6 +44,7 @@ mod choices;
 pub mod costs;
 pub mod error;
 mod failure;
+mod far;
 mod finder;
 mod guest;
 pub mod handle;

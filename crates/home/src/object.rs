@@ -6,8 +6,10 @@
 //! Long work is left to the *heir* (`heir.rs`).
 
 mod heir;
+mod reached;
 mod register;
 
+pub(crate) use self::reached::ObjectGates;
 use self::register::{Dead, KnownGuest, Register};
 use crate::account;
 use crate::body::{Body, BodyState, Ours};
@@ -16,6 +18,7 @@ use crate::guest::{ObjectPeer, PeerExitWatch};
 use crate::service_queue::ServiceQueue;
 use crate::types::DataError;
 use crate::types::check::Pages;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -79,6 +82,14 @@ pub enum Grant {
     ReadWrite,
 }
 
+/// Where an object is found.
+pub(crate) struct ObjectSite {
+    pub(crate) name: String,
+    /// The home's socket.
+    pub(crate) socket: PathBuf,
+    pub(crate) gates: ObjectGates,
+}
+
 /// An object at its home; see the module.
 pub(crate) struct HomeObject {
     pub(crate) name: String,
@@ -96,6 +107,8 @@ pub(crate) struct HomeObject {
     door: OnceLock<u64>,
     /// The queue of the thread that serves the object.
     desk: KernelMutex<Option<Arc<ServiceQueue>>>,
+    /// Where guests on other hosts connect.
+    gates: ObjectGates,
     /// Number of handles at home.
     pub(crate) handles: AtomicUsize,
 }
@@ -148,13 +161,13 @@ impl Settling {
 impl HomeObject {
     /// An object that no guest has found yet, and whose listener is not watched yet.
     pub(crate) fn new(
-        name: String,
-        socket: PathBuf,
+        at: ObjectSite,
         shape: u64,
         body: Body,
         policy: GrantPolicy,
         settling: Settling,
     ) -> Self {
+        let ObjectSite { name, socket, gates } = at;
         Self {
             name,
             socket,
@@ -167,13 +180,15 @@ impl HomeObject {
             is_left: Arc::default(),
             door: OnceLock::new(),
             desk: KernelMutex::default(),
+            gates,
             handles: AtomicUsize::new(0),
         }
     }
 
     /// Enters the object's name. No process finds the object before.
-    pub(crate) fn enter_name(&self) -> Result<(), NotEntered> {
+    pub(crate) fn enter_name(self: &Arc<Self>) -> Result<(), NotEntered> {
         names::enter_object(&self.name, &self.socket)?;
+        self.gates.enter(self);
         point(Point::ObjectNamed);
         Ok(())
     }
@@ -251,8 +266,8 @@ impl HomeObject {
     }
 
     /// What a guest may do that takes the object to be of this shape.
-    pub(crate) fn may(&self, guest: &ObjectPeer, shape: u64) -> Result<Grant, String> {
-        let grant = (self.policy)(guest.peer())?;
+    pub(crate) fn may(&self, guest: &Peer, shape: u64) -> Result<Grant, String> {
+        let grant = (self.policy)(guest)?;
         if shape == self.shape {
             return Ok(grant);
         }
@@ -261,6 +276,11 @@ impl HomeObject {
              both programs with the same definition",
             self.shape
         ))
+    }
+
+    /// The addresses at which guests on other hosts connect.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.gates.addresses()
     }
 
     pub(crate) fn desk(&self) -> Option<Arc<ServiceQueue>> {
@@ -280,7 +300,8 @@ impl HomeObject {
     /// The object is not served any more. The guests that have brought lanes learn of it by the end
     /// of their connections.
     pub(crate) fn is_served_no_more(&self) {
-        *self.desk.lock() = None;
+        let desk = self.desk.lock().take();
+        desk.iter().for_each(|desk| desk.serves_no_more());
         let guests =
             self.inner().guests.iter().map(|known| known.guest.clone()).collect::<Vec<_>>();
         guests
@@ -295,7 +316,7 @@ impl HomeObject {
         guest: &ObjectPeer,
         shape: u64,
     ) -> Result<Option<(Option<u16>, OwnedFd)>, String> {
-        let grant = self.may(guest, shape)?;
+        let grant = self.may(guest.peer(), shape)?;
         let writes = grant == Grant::ReadWrite && !self.body.is_sealed();
         if self.body.state() == BodyState::Poisoned {
             return Err(
@@ -359,6 +380,7 @@ impl HomeObject {
         self.is_left.store(true, Ordering::Relaxed);
         self.stir.call();
         names::leave_object(&self.name, &self.socket);
+        self.gates.leave(&self.name);
         let _ = std::fs::remove_file(&self.socket);
         let guests = std::mem::take(&mut self.inner().guests);
         if let Ok(clerk) = Clerk::current() {

@@ -38,6 +38,11 @@ pub(crate) struct PeerQuota {
     _connection: Holding,
 }
 
+/// The account of a guest's link from another host, or from this one by TCP.
+pub(crate) fn of_link(peer: &Peer) -> Arc<QuotaAccount> {
+    LEDGER.account(None, peer.user())
+}
+
 /// What a lane holds, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct OfLane {

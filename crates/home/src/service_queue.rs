@@ -1,10 +1,11 @@
 //! Lanes that the clerk passes to the thread that serves an object.
 
+use crate::far::lanes::{FarBinding, FarLane};
 use crate::lane::InvocationLane;
 use crate::quota::OfLane;
 use crate::wire::OperationKind;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use upcall_os::atomic::{AtomicBool, Ordering};
 use upcall_os::doorbell::Doorbell;
 use upcall_os::lock::KernelMutex;
@@ -22,6 +23,8 @@ pub(crate) struct ServiceQueue {
     pub(crate) names: Vec<(String, OperationKind)>,
     news: KernelMutex<Vec<ServiceEvent>>,
     has_news: AtomicBool,
+    /// The bindings of guests on other hosts; `None` once the thread serves no more.
+    far: KernelMutex<Option<Vec<Weak<FarBinding>>>>,
 }
 
 pub(crate) enum ServiceEvent {
@@ -31,15 +34,25 @@ pub(crate) enum ServiceEvent {
 
 /// The home's end of a lane.
 pub(crate) struct LaneEnd {
-    /// The number of the guest that brought the lane.
+    /// The number of the guest that brought the lane, or of a lane of a guest on another host.
     pub(crate) guest: u64,
-    pub(crate) lane: InvocationLane,
-    /// Rung by the caller.
-    pub(crate) own: Doorbell,
-    /// Wakes the caller.
-    pub(crate) doorbell: Doorbell,
-    pub(crate) ringer: Ringer,
-    pub(crate) _held: OfLane,
+    pub(crate) lane: Arc<InvocationLane>,
+    pub(crate) caller: LaneCaller,
+}
+
+/// How the caller is notified.
+pub(crate) enum LaneCaller {
+    /// It is on this host, and has brought the lane.
+    Near {
+        /// Rung by the caller.
+        own: Doorbell,
+        /// Wakes the caller.
+        doorbell: Doorbell,
+        ringer: Ringer,
+        _held: OfLane,
+    },
+    /// It is on another host.
+    Far(Arc<FarLane>),
 }
 
 pub(crate) struct ServedLane {
@@ -65,9 +78,25 @@ impl ServedLane {
 
     pub(crate) fn answer(&self, reply: &SlotMessage) {
         self.server.reply(reply);
+        match &self.end.caller {
+            LaneCaller::Near { ringer, doorbell, .. } => Self::wake(ringer, doorbell),
+            LaneCaller::Far(lane) => lane.relay(),
+        }
+    }
+
+    /// Like [`answer`](Self::answer), in an interrupt: neither blocks nor allocates.
+    pub(crate) fn answer_in_interrupt(&self, reply: &SlotMessage) {
+        self.server.reply(reply);
+        match &self.end.caller {
+            LaneCaller::Near { ringer, doorbell, .. } => Self::wake(ringer, doorbell),
+            LaneCaller::Far(lane) => lane.ring(),
+        }
+    }
+
+    fn wake(ringer: &Ringer, doorbell: &Doorbell) {
         match SafeDoorbell::current() {
-            Ok(safe_doorbell) => self.end.ringer.launched(safe_doorbell, &self.end.doorbell),
-            Err(_) => self.end.doorbell.notify(),
+            Ok(safe_doorbell) => ringer.launched(safe_doorbell, doorbell),
+            Err(_) => doorbell.notify(),
         }
     }
 }
@@ -75,7 +104,13 @@ impl ServedLane {
 impl ServiceQueue {
     /// An empty queue, for a thread that runs operations of these names.
     pub(crate) fn new(post: Arc<Post>, names: Vec<(String, OperationKind)>) -> Self {
-        Self { post, names, news: KernelMutex::default(), has_news: AtomicBool::new(false) }
+        Self {
+            post,
+            names,
+            news: KernelMutex::default(),
+            has_news: AtomicBool::new(false),
+            far: KernelMutex::new(Some(Vec::new())),
+        }
     }
 
     /// Returns `true` if there may be events.
@@ -103,7 +138,9 @@ impl ServiceQueue {
 
     /// Adds a lane.
     pub(crate) fn take_in(&self, end: LaneEnd) -> io::Result<()> {
-        self.post.add(&end.own)?;
+        if let LaneCaller::Near { own, .. } = &end.caller {
+            self.post.add(own)?;
+        }
         self.tell(ServiceEvent::Came(Arc::new(ServedLane::new(end))));
         Ok(())
     }
@@ -120,6 +157,28 @@ impl ServiceQueue {
                 ServiceEvent::Came(served) => look(served),
                 ServiceEvent::Gone(_) => {}
             });
+        }
+    }
+
+    /// A guest on another host is bound to the thread. Returns `false` if that serves no more.
+    pub(crate) fn is_used_by(&self, binding: &Arc<FarBinding>) -> bool {
+        let mut far = self.far.lock();
+        let Some(all) = &mut *far else { return false };
+        all.retain(|binding| binding.strong_count() > 0);
+        all.push(Arc::downgrade(binding));
+        true
+    }
+
+    /// The thread takes no more requests.
+    pub(crate) fn serves_no_more(&self) {
+        let far = self.far.lock().take().unwrap_or_default();
+        far.iter().filter_map(Weak::upgrade).for_each(|binding| binding.over());
+    }
+
+    /// Forgets a lane that is gone: the post need not watch its doorbell.
+    pub(crate) fn forget(&self, served: &ServedLane) {
+        if let LaneCaller::Near { own, .. } = &served.end.caller {
+            self.post.remove(own);
         }
     }
 

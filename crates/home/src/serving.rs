@@ -361,7 +361,7 @@ impl<T: Shared> ServingState<T> {
                 ServiceEvent::Gone(guest) => lanes.retain(|served| {
                     let stays = served.end.guest != guest;
                     if !stays {
-                        self.desk.post.remove(&served.end.own);
+                        self.desk.forget(served);
                     }
                     stays
                 }),

@@ -9,7 +9,7 @@ use std::panic::Location;
 pub(crate) const VERSION: u32 = 3;
 
 /// How an operation is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum OperationKind {
     Short,
     MayBlock,

@@ -43,6 +43,8 @@ fn main() {
             upcall_tests::member::run(name, size, rank, options)
         }
         ["share", name, options @ ..] => upcall_tests::sharer::run(name, options),
+        ["home", name, address] => upcall_tests::far_object::home(name, address),
+        ["guest", at, lost] => upcall_tests::far_object::guest(at, lost),
         ["supervise", words @ ..] => upcall_tests::job::supervise(words),
         ["job", words @ ..] => upcall_tests::job::ask(words),
         ["job-member", words @ ..] => upcall_tests::job::member(words),

@@ -14,6 +14,7 @@ mod deadlines;
 mod donors;
 mod exhausted;
 mod far_members;
+mod far_objects;
 mod faults;
 mod hand_off;
 mod hostile_client;

@@ -43,6 +43,7 @@ impl Handle {
             ObjectLocation::Away(RemoteObject { memory: GrantedMemory::None, .. }) => {
                 return Err(AccessError::NotGranted);
             }
+            ObjectLocation::Far(_) => return Err(AccessError::OtherHost),
         };
         tried.map_or_else(|| self.read_at_last(busy, operation), Ok)
     }

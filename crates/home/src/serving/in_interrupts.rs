@@ -127,7 +127,7 @@ impl<T: Shared> ServingState<T> {
         };
         let reply = outcome.unwrap_or_else(|failure| lane.failed(&failure));
         point(Point::InvocationRan);
-        served.answer(&reply);
+        served.answer_in_interrupt(&reply);
         interrupts::has_run();
         true
     }

@@ -1,0 +1,95 @@
+//! Objects whose homes are on other hosts.
+//!
+//! # Design
+//! - A home listens ([`gate`]), and its objects are found by `tcp://HOST:PORT/NAME`. Their memory
+//!   stays where it is: a guest on another host can only invoke.
+//! - A guest's process has at most two links ([`upcall_net`]) to an address: one for urgent and one
+//!   for ordinary invocations ([`client`]). So no urgent request waits behind procedures, and the
+//!   handles of a process share both.
+//! - At the home, one thread drives all links ([`guest`]). It writes each request into a lane of
+//!   the home's own ([`lanes`]), as a guest of the same host does with a lane that it brings. So
+//!   the serving thread, its masks, its interrupts and its crew treat both alike.
+//! - The thread that has run an operation takes the reply from the lane and sends it. In an
+//!   interrupt it rings a bell, and the clerk sends the reply.
+//! - A request is sent once, and a session ends with its connection. The outcomes tell whether the
+//!   operation may have run ([`outcome`]). A binding that its home no longer serves answers
+//!   [`outcome::GONE`] without running anything, so the guest binds again and repeats the request.
+//! - A peer is not trusted. Lengths, kinds and counts are checked when a message begins, arguments,
+//!   results and lanes are charged to the connection's account, and a violation ends the link with
+//!   a reason.
+//!
+//! Source: Psyche, section 2.1, for a home that shares no memory with its guests.
+
+pub(crate) mod client;
+pub(crate) mod gate;
+pub(crate) mod guest;
+pub(crate) mod lanes;
+
+use crate::lane::LONGEST;
+use crate::wire::{self, OperationKind};
+use serde::{Deserialize, Serialize};
+use upcall_net::{FrameBody, FrameHeader, FrameKind};
+
+/// The version of these messages.
+pub(crate) const VERSION: u32 = 1;
+
+/// Maximum number of invocations of one link that a home takes at once. Further ones wait in the
+/// guest, in turn.
+pub(crate) const WINDOW: u16 = 64;
+
+/// Maximum length of a request that is no invocation, in bytes.
+pub(crate) const MOST_ASKED: usize = 1024;
+
+/// Maximum length of a reply, in bytes: a result, or an error with a text.
+pub(crate) const MOST_REPLY: usize = LONGEST;
+
+/// The number in the header of a request to a home. Requests to servers of procedures have others.
+pub(crate) const OBJECTS: u16 = 0x0b1e;
+
+/// What the number in the header of a reply says about the operation.
+pub(crate) mod outcome {
+    use crate::lane;
+
+    /// It was run, and its result follows.
+    pub(crate) const DONE: u16 = lane::DONE;
+    /// It has no result, for the reason that follows ([`InvokeFailure`](crate::wire::InvokeFailure)).
+    pub(crate) const FAILED: u16 = lane::FAILED;
+    /// It was not run: the home no longer serves the object, or has begun again.
+    pub(crate) const GONE: u16 = 2;
+    /// The home no longer serves the object, and may have run the operation.
+    pub(crate) const ENDED: u16 = 3;
+}
+
+/// A guest's request to a home.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum HomeRequest<'a> {
+    /// Asks for the object of this name, which must have this shape.
+    Open { version: u32, name: &'a str, shape: u64 },
+    /// Asks the home to run operations on the object, under the binding's number in the header.
+    Bind { version: u32, name: &'a str, shape: u64 },
+    /// The binding in the header is not needed any more. It has no answer.
+    Unbind,
+}
+
+/// The home's answer.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum HomeReply {
+    /// The object may be invoked.
+    Found,
+    /// The operations, each under its number.
+    Bound { operations: Vec<(String, OperationKind)> },
+    /// No object of this name has its home there.
+    Absent,
+    /// The home refuses, for this reason.
+    No(String),
+}
+
+/// The header of a request.
+pub(crate) fn head(kind: FrameKind, binding: u32, number: u16) -> FrameHeader {
+    FrameHeader { kind, call: 0, binding, number, left: None, len: 0 }
+}
+
+/// A message as a body.
+pub(crate) fn body(message: &impl Serialize) -> FrameBody {
+    FrameBody::from(&*wire::pack(message).unwrap_or_default())
+}
