@@ -77,6 +77,50 @@ impl Procedure for Bounce {
     }
 }
 
+/// A guest's request to a home by hand.
+#[derive(Debug, serde::Serialize)]
+pub enum Asking<'a> {
+    /// Asks for an object.
+    Open {
+        /// The version of the protocol.
+        version: u32,
+        /// The object.
+        name: &'a str,
+        /// Its shape.
+        shape: u64,
+    },
+    /// Asks for a binding.
+    Bind {
+        /// The version of the protocol.
+        version: u32,
+        /// The object.
+        name: &'a str,
+        /// Its shape.
+        shape: u64,
+    },
+    /// Gives the binding back.
+    Unbind,
+}
+
+/// A home's answer.
+#[derive(Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Answering {
+    /// The object may be invoked.
+    Found,
+    /// The operations, and whether they may block (1) or not (0).
+    Bound(Vec<(String, u8)>),
+    /// There is no such object.
+    Absent,
+    /// The home refuses.
+    No(String),
+}
+
+/// The version of the protocol of objects.
+pub const VERSION: u32 = 1;
+
+/// The number in the header of a request to a home.
+pub const OBJECTS: u16 = 0x0b1e;
+
 /// Makes an object whose home listens at `address`, and obeys standard input until it ends.
 pub fn home(name: &str, address: &str) {
     let making = Homed::<u64>::create(name).listen(address).repair(|_, _| Verdict::Keep);
@@ -132,6 +176,11 @@ fn serve(home: &Homed<u64>, at: Option<String>, commands: &Receiver<String>) {
 fn obey_at_home(home: &Homed<u64>, words: &[&str]) -> Outcome {
     match words {
         ["number"] => show([home.read(|number| number.get())?]),
+        ["shape"] => {
+            let reference = home.reference().to_string();
+            let shape = reference.rsplit('@').next().ok_or("a shape")?;
+            show([u64::from_str_radix(shape, 16)?])
+        }
         // Invokes another home that many times, whose thread may do the same here.
         ["mutual", other, times] => {
             let other = Homed::<u64>::find(other)?;

@@ -18,6 +18,7 @@ mod far_objects;
 mod faults;
 mod hand_off;
 mod hostile_client;
+mod hostile_guests;
 mod hostile_home;
 mod hostile_members;
 mod hostile_near;
