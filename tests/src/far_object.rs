@@ -6,7 +6,7 @@ use std::io::BufRead;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
-use upcall_home::{DataError, Homed, Operation, Operations, Place, Procedure, Verdict};
+use upcall_home::{DataError, Homed, Operation, Operations, Place, Procedure, Reference, Verdict};
 
 /// Adds to the number.
 struct Add;
@@ -106,7 +106,7 @@ pub enum Asking<'a> {
 #[derive(Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Answering {
     /// The object may be invoked.
-    Found,
+    Found(Option<u64>),
     /// The operations, and whether they may block (1) or not (0).
     Bound(Vec<(String, u8)>),
     /// There is no such object.
@@ -176,9 +176,11 @@ fn serve(home: &Homed<u64>, at: Option<String>, commands: &Receiver<String>) {
 fn obey_at_home(home: &Homed<u64>, words: &[&str]) -> Outcome {
     match words {
         ["number"] => show([home.read(|number| number.get())?]),
+        ["reference"] => Ok(vec![home.reference().to_string()]),
         ["shape"] => {
             let reference = home.reference().to_string();
-            let shape = reference.rsplit('@').next().ok_or("a shape")?;
+            let numbers = reference.rsplit('@').next().ok_or("a shape")?;
+            let shape = numbers.split('-').next().unwrap_or(numbers);
             show([u64::from_str_radix(shape, 16)?])
         }
         // Invokes another home that many times, whose thread may do the same here.
@@ -205,6 +207,11 @@ pub fn guest(at: &str, lost: &str) {
                 number = Some(found);
                 Vec::new()
             })),
+            // Finds an object by a reference to it.
+            ["refer", text] => say(refer(text).map(|found| {
+                number = Some(found);
+                Vec::new()
+            })),
             ["patience", ms] => {
                 let patience = ms.parse().ok().map(Duration::from_millis);
                 number = number.map(|number| number.patience(patience));
@@ -223,6 +230,10 @@ fn find(at: &str, lost: &str) -> Result<Homed<u64>, Box<dyn std::error::Error>> 
     Ok(Homed::<u64>::expect(|_| Ok(())).lost_after(lost).find(at)?)
 }
 
+fn refer(text: &str) -> Result<Homed<u64>, Box<dyn std::error::Error>> {
+    Ok(text.parse::<Reference<u64>>()?.find()?)
+}
+
 fn obey(number: &Homed<u64>, words: &[&str]) -> Outcome {
     match words {
         ["add", more] => show([number.urgent::<Add>(more.parse()?)?]),
@@ -238,6 +249,7 @@ fn obey(number: &Homed<u64>, words: &[&str]) -> Outcome {
         ["bounce", left, next, other] => {
             show([number.invoke::<Bounce>((left.parse()?, next, other))?])
         }
+        ["reference"] => Ok(vec![number.reference().to_string()]),
         ["fail"] => {
             number.urgent::<Fail>(())?;
             done()

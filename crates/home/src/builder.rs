@@ -3,6 +3,7 @@
 use crate::body::Body;
 use crate::error::CreateError;
 use crate::far::gate::ObjectGate;
+use crate::far::place::{checked_address, reached_at};
 use crate::guest::ObjectListener;
 use crate::handle::Handle;
 use crate::object::{
@@ -30,6 +31,7 @@ pub struct HomeBuilder {
     mode: Option<u32>,
     group: Option<Group>,
     listens: Vec<String>,
+    reached_at: Option<String>,
 }
 
 impl fmt::Debug for HomeBuilder {
@@ -57,6 +59,7 @@ impl HomeBuilder {
             mode: None,
             group: None,
             listens: Vec::new(),
+            reached_at: None,
         }
     }
 
@@ -130,6 +133,16 @@ impl HomeBuilder {
         self
     }
 
+    /// Sets the address, HOST:PORT, at which other hosts reach this home, for references to the
+    /// object ([`Homed::reference`](crate::Homed::reference)).
+    ///
+    /// HOST is the name under which the other hosts trust this one. Without this setting it is the
+    /// first address that was given to [`listen`](Self::listen), unless that is one like 0.0.0.0,
+    /// which stands for all addresses of this host.
+    pub fn reached_at(self, address: &str) -> Self {
+        Self { reached_at: Some(address.into()), ..self }
+    }
+
     /// Hands the object's memory to no guest: guests that the policy admits may only invoke.
     pub(crate) fn only_to_invoke(self) -> Self {
         let policy = self.policy;
@@ -190,6 +203,13 @@ impl HomeBuilder {
             .map_err(|why| names::NotEntered::BadName { name: self.name.clone(), why })?;
         let gates = self.listens.iter().map(|address| ObjectGate::at(address));
         let gates = gates.collect::<Result<Vec<_>, _>>().map_err(CreateError::Listen)?;
+        let known = match self.reached_at {
+            Some(address) => Some(checked_address(address).map_err(CreateError::Listen)?),
+            None => {
+                let given = self.listens.iter().zip(&gates);
+                given.filter_map(|(at, gate)| reached_at(at, gate.address().port())).next()
+            }
+        };
         let body = Body::create(&self.name, shape, self.length, self.sealed)
             .map_err(unable("memory for the object"))?;
         init(body.data()).map_err(CreateError::Data)?;
@@ -205,7 +225,7 @@ impl HomeBuilder {
             .transpose()
             .map_err(unable("the group of its socket"))?;
         let (socket, listener) = names::listen_as(Whose::Home, Access { mode: self.mode, group })?;
-        let at = ObjectSite { name: self.name, socket, gates: ObjectGates::new(gates) };
+        let at = ObjectSite { name: self.name, socket, gates: ObjectGates::new(gates, known) };
         let object = HomeObject::new(at, shape, body, self.policy, settling);
         let object = Arc::new(object);
         let door = Arc::new(ObjectListener { listener, object: Arc::downgrade(&object) });

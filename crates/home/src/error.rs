@@ -134,6 +134,12 @@ pub enum FindError {
         /// What is missing.
         why: String,
     },
+    /// No home here has made the object, and the reference has no address that leads to another
+    /// host.
+    NoAddress {
+        /// The object.
+        name: String,
+    },
     /// The home refuses.
     Refused {
         /// The object.
@@ -177,6 +183,12 @@ impl fmt::Display for FindError {
             Self::NotProved { name, why } => {
                 write!(f, "the host of the home of {name:?} is not proved: {why}")
             }
+            Self::NoAddress { name } => write!(
+                f,
+                "no home here has made {name:?}, and the reference to it has no address that leads \
+                 to another host: if its home is there, it has to make the object with `listen`, \
+                 at an address by which other hosts reach it (or `reached_at`)"
+            ),
             Self::Refused { name, why } => write!(f, "the home of {name:?} refuses: {why}"),
             Self::NotAnObject { name, error } => write!(f, "{name:?}: {error}"),
         }
@@ -185,7 +197,7 @@ impl fmt::Display for FindError {
 
 upcall_os::error_debug!(FindError {
     Name(error), Absent { name, why }, Unreachable { name, why }, WrongUser { name, found, reason },
-    NotProved { name, why }, Refused { name, why }, NotAnObject { name, error },
+    NotProved { name, why }, NoAddress { name }, Refused { name, why }, NotAnObject { name, error },
 });
 
 impl std::error::Error for FindError {}

@@ -24,6 +24,7 @@ pub(crate) mod client;
 pub(crate) mod gate;
 pub(crate) mod guest;
 pub(crate) mod lanes;
+pub(crate) mod place;
 
 use crate::lane::LONGEST;
 use crate::wire::{self, OperationKind};
@@ -52,7 +53,9 @@ pub(crate) mod outcome {
 
     /// It was run, and its result follows.
     pub(crate) const DONE: u16 = lane::DONE;
-    /// It has no result, for the reason that follows ([`InvokeFailure`](crate::wire::InvokeFailure)).
+    /// It has no result, for the reason that follows: an [`InvokeFailure`].
+    ///
+    /// [`InvokeFailure`]: crate::wire::InvokeFailure
     pub(crate) const FAILED: u16 = lane::FAILED;
     /// It was not run: the home no longer serves the object, or has begun again.
     pub(crate) const GONE: u16 = 2;
@@ -74,8 +77,8 @@ pub(crate) enum HomeRequest<'a> {
 /// The home's answer.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum HomeReply {
-    /// The object may be invoked.
-    Found,
+    /// The object may be invoked. `place` is where its home is ([`place::HomePlace`]).
+    Found { place: Option<u64> },
     /// The operations, each under its number.
     Bound { operations: Vec<(String, OperationKind)> },
     /// No object of this name has its home there.

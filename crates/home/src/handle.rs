@@ -10,6 +10,7 @@ use crate::choices::Choices;
 use crate::error::{AccessError, FindError};
 use crate::failure::InvokeError;
 use crate::far::client::{self, FarObject};
+use crate::far::place::HomePlace;
 use crate::finder::FindTerms;
 use crate::interrupts::keep_off;
 use crate::object::{Grant, HomeObject};
@@ -244,6 +245,16 @@ impl Handle {
     /// The addresses at which guests on other hosts connect, at the object's home.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.object().map(|object| object.addresses()).unwrap_or_default()
+    }
+
+    /// The address at which other hosts find the object, HOST:PORT, and where its home is, as far
+    /// as this process knows.
+    pub(crate) fn reached(&self) -> Option<(String, Option<HomePlace>)> {
+        match &self.side {
+            ObjectLocation::Home(object, _) => Some((object.reached_at()?, HomePlace::own())),
+            ObjectLocation::Away(_) => None,
+            ObjectLocation::Far(far) => Some((far.at.server.clone(), far.place)),
+        }
     }
 
     /// Returns `true` if an operation is under way.

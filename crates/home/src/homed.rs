@@ -123,6 +123,11 @@ impl<T: Shared> Making<T> {
         Self { creating: self.creating.listen(address), ..self }
     }
 
+    /// Sets the address for references: see [`HomeBuilder::reached_at`].
+    pub fn reached_at(self, address: &str) -> Self {
+        Self { creating: self.creating.reached_at(address), ..self }
+    }
+
     /// Seals the object's memory, so that only the home can write it.
     ///
     /// The kernel refuses every other writer, of any user.
@@ -182,7 +187,7 @@ impl<T: Shared> Homed<T> {
     }
 
     /// Finds the object, and looks for no hint if there is none.
-    fn try_find(name: &str) -> Result<Self, FindError> {
+    pub(crate) fn try_find(name: &str) -> Result<Self, FindError> {
         let handle = Handle::try_find(name, shape_of::<T>(), FindTerms::default())?;
         Ok(Self { handle, of: PhantomData })
     }

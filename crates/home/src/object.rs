@@ -283,6 +283,11 @@ impl HomeObject {
         self.gates.addresses()
     }
 
+    /// The address at which other hosts reach the object, HOST:PORT.
+    pub(crate) fn reached_at(&self) -> Option<String> {
+        self.gates.reached_at()
+    }
+
     pub(crate) fn desk(&self) -> Option<Arc<ServiceQueue>> {
         self.desk.lock().clone()
     }

@@ -127,8 +127,8 @@ fn a_killed_guest_harms_nobody() {
     let mut scene = Scene::new();
     let (mut victim, mut other) = (scene.holding(5), scene.guest());
     other.ask("add 1").expect_ok("adding");
-    // One link for urgent requests, one for ordinary ones, and one of the other guest.
-    await_connections(&scene.home, 3);
+    // A link for ordinary requests, and one of the other guest.
+    await_connections(&scene.home, 2);
     victim.kill();
     victim.ended();
     await_connections(&scene.home, 1);
@@ -218,6 +218,30 @@ fn two_homes_on_two_hosts_invoke_each_other() {
     }
     assert_eq!(scene.number() + second.ask("number").numbers("the number")[0], 2213);
     scene.end([guest, second]);
+}
+
+/// A reference works on each host that it is passed to, on the home's own host through memory.
+#[test]
+fn references_lead_from_host_to_host() {
+    let _company = in_company();
+    let mut scene = Scene::new();
+    let reference = scene.home.ask("reference").expect_ok("a reference").swap_remove(0);
+    let mut far = scene.start(scene.hosts.host(0));
+    far.ask(&format!("refer {reference}")).expect_ok("finding it from another host");
+    assert_eq!(far.ask("add 3").numbers("adding"), [3]);
+    far.ask("access").expect_error("OtherHost", &[]);
+    // Passed on by the guest: the home's host knows that it is its own.
+    assert_eq!(far.ask("reference").expect_ok("a reference"), [&*reference]);
+    let line = format!("guest {} 1000", scene.at);
+    let mut near = scene.places[1].start_by(&scene.hosts.host(1).wrapper(), &line);
+    near.ask(&format!("refer {reference}")).expect_ok("finding it on its own host");
+    assert_eq!(near.ask("access").numbers("access in place"), [3]);
+    // An object that does not listen has no address elsewhere.
+    let local = near.ask("reference").expect_ok("a reference of a guest there").swap_remove(0);
+    assert!(!local.contains("tcp://"), "{local}");
+    let no_address = far.ask(&format!("refer {local}"));
+    no_address.expect_error("NoAddress", &["no address", "`listen`"]);
+    scene.end([far, near]);
 }
 
 fn trust(host: &Host, name: &str, peer: &Host) {

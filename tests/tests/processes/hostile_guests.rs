@@ -59,7 +59,8 @@ impl Scene {
     /// A guest by hand that has found the object.
     fn admitted(&self) -> TcpStream {
         let mut stream = self.greeted();
-        assert_eq!(self.ask(&mut stream, 0, &self.open()), Answering::Found);
+        let found = self.ask(&mut stream, 0, &self.open());
+        assert!(matches!(found, Answering::Found(Some(_))), "{found:?}");
         stream
     }
 
@@ -358,7 +359,7 @@ fn bent_answers_of_homes() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = format!("tcp://{}/object", listener.local_addr().unwrap());
     let packed = |answer: &Answering| postcard::to_stdvec(answer).expect("an answer");
-    let found = packed(&Answering::Found);
+    let found = packed(&Answering::Found(None));
     let bound = packed(&Answering::Bound(vec![("add".into(), 0), ("hold".into(), 1)]));
     let no = packed(&Answering::No("as it was asked for".into()));
     let absent = packed(&Answering::Absent);

@@ -1,5 +1,6 @@
 //! The guest's side: an object whose home is on another host, and the links to its home.
 
+use super::place::HomePlace;
 use super::{HomeReply, HomeRequest, MOST_REPLY, OBJECTS, VERSION, body, head, outcome};
 use crate::error::FindError;
 use crate::failure::InvokeError;
@@ -46,6 +47,8 @@ pub(crate) struct FarObject {
     pub(crate) at: FarName,
     pub(crate) shape: u64,
     pub(crate) terms: FindTerms,
+    /// Where the home is, as it says.
+    pub(crate) place: Option<HomePlace>,
     /// The link that has found the object, kept until the first invocation.
     link: Cell<Option<Arc<FarHome>>>,
     /// For operations of each kind.
@@ -250,9 +253,18 @@ impl FarObject {
         let link = FarHome::to(&at, text, &terms, OperationKind::Short, deadline)?;
         let request = HomeRequest::Open { version: VERSION, name: &at.name, shape };
         match link.ask(0, &request, text, deadline)? {
-            HomeReply::Found => {
+            HomeReply::Found { place } => {
+                let place = place.map(HomePlace::of_number);
                 let bound = [const { RefCell::new(None) }; 2];
-                Ok(Self { text: text.into(), at, shape, terms, link: Cell::new(Some(link)), bound })
+                Ok(Self {
+                    text: text.into(),
+                    at,
+                    shape,
+                    terms,
+                    place,
+                    link: Cell::new(Some(link)),
+                    bound,
+                })
             }
             _ => Err(unexpected(text)),
         }

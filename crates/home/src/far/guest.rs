@@ -6,6 +6,7 @@
 
 use super::gate::ObjectGate;
 use super::lanes::{FarBinding, FarCall, GuestLink};
+use super::place::HomePlace;
 use super::{HomeReply, HomeRequest, MOST_ASKED, OBJECTS, VERSION, WINDOW, body, outcome};
 use crate::lane::LONGEST;
 use crate::quota;
@@ -153,9 +154,9 @@ impl LinkGuest {
         let request =
             wire::unpack(&body).map_err(|_| FrameError("a request that cannot be read"))?;
         let answer = match request {
-            HomeRequest::Open { version, name, shape } => {
-                self.find(version, name, shape).map(|_| HomeReply::Found)
-            }
+            HomeRequest::Open { version, name, shape } => self
+                .find(version, name, shape)
+                .map(|_| HomeReply::Found { place: HomePlace::own().map(HomePlace::to_number) }),
             HomeRequest::Bind { version, name, shape } => self
                 .find(version, name, shape)
                 .and_then(|object| self.bind(frame.head.binding, &*object)),

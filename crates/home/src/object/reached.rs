@@ -18,13 +18,20 @@ pub(crate) struct ObjectGates {
     /// A number that no other object of this process has.
     key: u64,
     gates: KernelMutex<Vec<Arc<ObjectGate>>>,
+    /// The address for references, HOST:PORT.
+    reached_at: Option<String>,
 }
 
 impl ObjectGates {
-    pub(crate) fn new(gates: Vec<Arc<ObjectGate>>) -> Self {
+    pub(crate) fn new(gates: Vec<Arc<ObjectGate>>, reached_at: Option<String>) -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let key = LAST.fetch_add(1, Ordering::Relaxed);
-        Self { key, gates: KernelMutex::new(gates) }
+        Self { key, gates: KernelMutex::new(gates), reached_at }
+    }
+
+    /// The address at which other hosts reach the object, HOST:PORT.
+    pub(super) fn reached_at(&self) -> Option<String> {
+        self.reached_at.clone()
     }
 
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
