@@ -76,6 +76,14 @@ struct FarHome {
     ids: AtomicU32,
 }
 
+/// The answer to the first request for an object.
+struct FirstAnswer {
+    home: Arc<FarHome>,
+    /// The number of the request.
+    id: u32,
+    answer: Result<HomeReply, FindError>,
+}
+
 /// The home's address as the program gave it, the time after which it is lost, and the kind of
 /// operations.
 type HomeKey = (String, Duration, OperationKind);
@@ -126,6 +134,32 @@ impl FarHome {
         };
         drop(open);
         home.is_accepted(text, &*terms.accepts).map(|()| home)
+    }
+
+    /// Makes a first request by the open link, or by a new one.
+    ///
+    /// A home that has ended may not be known to have ended. So a link that turns out to be closed
+    /// is followed by a new one, to the next home at the address.
+    fn first(
+        at: &FarName,
+        text: &str,
+        terms: &FindTerms,
+        kind: OperationKind,
+        request: &HomeRequest<'_>,
+    ) -> Result<FirstAnswer, FindError> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut is_last = false;
+        loop {
+            let home = Self::to(at, text, terms, kind, deadline)?;
+            let id = home.ids.fetch_add(1, Ordering::Relaxed);
+            let answer = home.ask(id, request, text, deadline);
+            let is_over =
+                matches!(answer, Err(FindError::Absent { .. })) && home.caller.closed().is_some();
+            if !is_over || is_last {
+                return Ok(FirstAnswer { home, id, answer });
+            }
+            is_last = true;
+        }
     }
 
     fn is_accepted(&self, text: &str, accepts: &Policy) -> Result<(), FindError> {
@@ -249,10 +283,10 @@ impl FarObject {
         shape: u64,
         terms: FindTerms,
     ) -> Result<Self, FindError> {
-        let deadline = Instant::now() + PATIENCE;
-        let link = FarHome::to(&at, text, &terms, OperationKind::Short, deadline)?;
         let request = HomeRequest::Open { version: VERSION, name: &at.name, shape };
-        match link.ask(0, &request, text, deadline)? {
+        let first = FarHome::first(&at, text, &terms, OperationKind::Short, &request)?;
+        let link = first.home;
+        match first.answer? {
             HomeReply::Found { place } => {
                 let place = place.map(HomePlace::of_number);
                 let bound = [const { RefCell::new(None) }; 2];
@@ -276,12 +310,10 @@ impl FarObject {
     }
 
     fn bind(&self, kind: OperationKind) -> Result<BoundObject, FindError> {
-        let deadline = Instant::now() + PATIENCE;
-        let home = FarHome::to(&self.at, &self.text, &self.terms, kind, deadline)?;
-        let id = home.ids.fetch_add(1, Ordering::Relaxed);
-        let request =
-            HomeRequest::Bind { version: VERSION, name: &self.at.name, shape: self.shape };
-        let answer = home.ask(id, &request, &self.text, deadline);
+        let (name, shape) = (&*self.at.name, self.shape);
+        let request = HomeRequest::Bind { version: VERSION, name, shape };
+        let first = FarHome::first(&self.at, &self.text, &self.terms, kind, &request);
+        let FirstAnswer { home, id, answer } = first?;
         // From here on the home may have the binding.
         let mut bound = BoundObject { home, id, operations: HashMap::new() };
         match answer? {
