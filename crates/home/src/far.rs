@@ -96,3 +96,90 @@ pub(crate) fn head(kind: FrameKind, binding: u32, number: u16) -> FrameHeader {
 pub(crate) fn body(message: &impl Serialize) -> FrameBody {
     FrameBody::from(&*wire::pack(message).unwrap_or_default())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers that look random, and are the same in each run.
+    struct Numbers(u64);
+
+    impl Numbers {
+        fn next(&mut self) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            self.0 >> 33
+        }
+    }
+
+    /// Good messages with some bytes changed, removed or added.
+    fn bent(samples: &[Vec<u8>]) -> impl Iterator<Item = Vec<u8>> {
+        let mut numbers = Numbers(5);
+        (0..20_000).map(move |round| {
+            let mut bytes = samples[round % samples.len()].clone();
+            for _ in 0..numbers.next() % 4 {
+                let at = numbers.next() as usize % (bytes.len() + 1);
+                match numbers.next() % 3 {
+                    0 if at < bytes.len() => bytes[at] = numbers.next() as u8,
+                    1 if at < bytes.len() => drop(bytes.remove(at)),
+                    _ => bytes.insert(at, numbers.next() as u8),
+                }
+            }
+            bytes
+        })
+    }
+
+    fn packed(message: &impl Serialize) -> Vec<u8> {
+        wire::pack(message).unwrap()
+    }
+
+    #[test]
+    fn bent_messages_are_errors_or_messages() {
+        let requests = [
+            packed(&HomeRequest::Open { version: VERSION, name: "object", shape: u64::MAX }),
+            packed(&HomeRequest::Bind { version: VERSION, name: "", shape: 0 }),
+            packed(&HomeRequest::Unbind),
+        ];
+        let mut read = 0;
+        for bytes in bent(&requests) {
+            if let Ok(request) = wire::unpack::<HomeRequest<'_>>(&bytes) {
+                let again = packed(&request);
+                assert_eq!(wire::unpack::<HomeRequest<'_>>(&again), Ok(request));
+                read += 1;
+            }
+        }
+        let operations = vec![("add".into(), OperationKind::Short); 3];
+        let replies = [
+            packed(&HomeReply::Found { place: Some(7) }),
+            packed(&HomeReply::Bound { operations }),
+            packed(&HomeReply::Absent),
+            packed(&HomeReply::No("why".into())),
+        ];
+        for bytes in bent(&replies) {
+            if let Ok(reply) = wire::unpack::<HomeReply>(&bytes) {
+                assert_eq!(wire::unpack::<HomeReply>(&packed(&reply)), Ok(reply));
+                read += 1;
+            }
+        }
+        assert!((10_000..40_000).contains(&read), "{read}");
+    }
+
+    #[test]
+    fn bent_references_are_errors_or_references() {
+        use crate::reference::Reference;
+        let shape = crate::homed::shape_of::<u64>();
+        let texts = [
+            format!("object@{shape:016x}"),
+            format!("tcp://ws2:7000/object@{shape:016x}"),
+            format!("tcp://[::1]:7000/object@{shape:016x}-0123456789abcdef"),
+        ];
+        let mut read = 0;
+        for bytes in bent(&texts.map(String::into_bytes)) {
+            let Ok(text) = String::from_utf8(bytes) else { continue };
+            if let Ok(reference) = text.parse::<Reference<u64>>() {
+                assert_eq!(reference.to_string().parse(), Ok(reference), "{text}");
+                read += 1;
+            }
+        }
+        assert!((1000..20_000).contains(&read), "{read}");
+    }
+}
