@@ -2,6 +2,7 @@
 
 use crate::body::{Body, Ours, ReadOnlyBody};
 use crate::error::FindError;
+use crate::far::place::may_be_reached;
 use crate::wire::{self, ObjectRequest, OpenReply, VERSION};
 use std::cell::Cell;
 use std::fmt;
@@ -33,6 +34,8 @@ pub(crate) struct RemoteObject {
     /// The policy that says which homes are accepted.
     pub(crate) accepts: Arc<Policy>,
     pub(crate) memory: GrantedMemory,
+    /// The address at which other hosts reach the home, HOST:PORT, as it says.
+    pub(crate) reached_at: Option<String>,
     far: Arc<HomeConnection>,
     /// The home's process.
     process: Option<OwnedFd>,
@@ -175,13 +178,14 @@ impl RemoteObject {
         let request = ObjectRequest::Open { version: VERSION, shape };
         let Connected { connection, answer, descriptors, process } =
             connect(name, &*accepts, &request, &[])?;
-        let done = |connection, memory| {
+        let done = |connection, memory, reached_at: Option<String>| {
             let (far, key) = HomeConnection::watch(connection, None).map_err(failed)?;
             Ok(Self {
                 name: name.into(),
                 shape,
                 accepts,
                 memory,
+                reached_at: reached_at.filter(|at| may_be_reached(at)),
                 far,
                 process,
                 swept: Cell::new(false),
@@ -189,8 +193,8 @@ impl RemoteObject {
             })
         };
         match answer {
-            OpenReply::ToInvoke => done(connection, GrantedMemory::None),
-            OpenReply::Yes { place, length, sealed } => {
+            OpenReply::ToInvoke { reached_at } => done(connection, GrantedMemory::None, reached_at),
+            OpenReply::Yes { place, length, sealed, reached_at } => {
                 let memory = descriptors.into_iter().next();
                 let memory = memory.ok_or_else(|| unreachable("it sent no memory".into()))?;
                 let wrong = |error| FindError::NotAnObject { name: name.into(), error };
@@ -206,7 +210,7 @@ impl RemoteObject {
                         GrantedMemory::Body(body, party)
                     }
                 };
-                done(connection, memory)
+                done(connection, memory, reached_at)
             }
             _ => Err(unreachable("its answer is of an unexpected kind".into())),
         }

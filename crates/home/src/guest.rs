@@ -145,7 +145,8 @@ impl ObjectPeer {
                 match self.check(version).and_then(|()| object.open(self, shape)) {
                     Ok(None) => {
                         let _ = self.place.set(None);
-                        self.answer(&OpenReply::ToInvoke, &[])
+                        let reached_at = object.reached_at();
+                        self.answer(&OpenReply::ToInvoke { reached_at }, &[])
                     }
                     Ok(Some((place, memory))) => {
                         let _ = self.place.set(place);
@@ -153,6 +154,7 @@ impl ObjectPeer {
                             place,
                             length: object.body.length() as u64,
                             sealed: object.body.is_sealed(),
+                            reached_at: object.reached_at(),
                         };
                         self.answer(&yes, &[memory.as_fd()])
                     }

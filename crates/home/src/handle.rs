@@ -252,7 +252,7 @@ impl Handle {
     pub(crate) fn reached(&self) -> Option<(String, Option<HomePlace>)> {
         match &self.side {
             ObjectLocation::Home(object, _) => Some((object.reached_at()?, HomePlace::own())),
-            ObjectLocation::Away(_) => None,
+            ObjectLocation::Away(away) => Some((away.reached_at.clone()?, HomePlace::own())),
             ObjectLocation::Far(far) => Some((far.at.server.clone(), far.place)),
         }
     }

@@ -1,7 +1,7 @@
 //! References to objects ([`Reference`]), sent in calls and messages as text.
 
 use crate::error::FindError;
-use crate::far::place::{HomePlace, is_within_host};
+use crate::far::place::{HomePlace, is_within_host, may_be_reached};
 use crate::homed::{Homed, shape_of};
 use crate::types::Shared;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -17,8 +17,8 @@ use upcall_net::address;
 /// grants that, and only while the object exists. As text, and in serde's formats, it is
 /// `NAME@SHAPE`, with the shape in hexadecimal digits.
 ///
-/// A reference that is made at a home that [listens](crate::HomeBuilder::listen), or by a guest on
-/// another host, also leads processes on other hosts to the object. It is
+/// A reference to an object whose home [listens](crate::HomeBuilder::listen) also leads processes
+/// on other hosts to the object. It is
 /// `tcp://HOST:PORT/NAME@SHAPE-PLACE`. By PLACE a process on the home's own host knows that it
 /// finds the object there, through memory.
 pub struct Reference<T> {
@@ -34,9 +34,6 @@ struct FarReference {
     server: String,
     place: Option<HomePlace>,
 }
-
-/// Maximum length of HOST:PORT in a reference, in bytes.
-const LONGEST_SERVER: usize = 264;
 
 /// Why a text is not a reference to an object of a type.
 #[derive(Clone, PartialEq, Eq)]
@@ -81,8 +78,8 @@ impl std::error::Error for NotAReference {}
 impl<T: Shared> Homed<T> {
     /// A reference to this object, for other processes.
     ///
-    /// It leads processes on other hosts to the object as well if this is its home, which
-    /// [listens](crate::HomeBuilder::listen), or if this is a guest on another host.
+    /// It leads processes on other hosts to the object as well if its home
+    /// [listens](crate::HomeBuilder::listen).
     pub fn reference(&self) -> Reference<T> {
         let far = self.handle().reached();
         let far = far.map(|(server, place)| FarReference { server, place });
@@ -193,7 +190,7 @@ impl<T: Shared> FromStr for Reference<T> {
         };
         let (name, far) = match far {
             None => (path, None),
-            Some(at) if at.server.len() > LONGEST_SERVER => return Err(malformed()),
+            Some(at) if !may_be_reached(&at.server) => return Err(malformed()),
             Some(at) => (path.rsplit('/').next().unwrap_or(path), Some((at.server, place))),
         };
         if name.is_empty() || name.len() > 64 {
@@ -259,7 +256,9 @@ mod tests {
         let reference = home.reference();
         let near = reference.to_string().parse::<Reference<u64>>().unwrap();
         assert!(near == reference && near.address().is_some());
-        assert_eq!(near.find().unwrap().access(|number| number.get()), Ok(0));
+        let guest = near.find().unwrap();
+        assert_eq!(guest.access(|number| number.get()), Ok(0));
+        assert_eq!(guest.reference(), reference);
         let elsewhere = |change: u64| {
             let far = reference.far.as_ref().unwrap();
             let place = HomePlace::of_number(far.place.unwrap().to_number() ^ change);

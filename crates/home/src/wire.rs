@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::panic::Location;
 
 /// The version of these messages and of the layout of an object's memory.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 /// How an operation is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -73,14 +73,18 @@ pub(crate) enum ObjectRequest {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum OpenReply {
     /// Grants the object. Descriptor: the object's memory. Without a place the guest may only read
-    /// it. `sealed` memory can be written only by its home.
+    /// it. `sealed` memory can be written only by its home. Other hosts reach the home at
+    /// `reached_at`, HOST:PORT.
     Yes {
         place: Option<u16>,
         length: u64,
         sealed: bool,
+        reached_at: Option<String>,
     },
     /// The object may be invoked, but its memory is not handed over.
-    ToInvoke,
+    ToInvoke {
+        reached_at: Option<String>,
+    },
     /// Accepts a lane. Descriptor: the station with the line at which the thread sleeps that serves
     /// the object.
     Invokes {

@@ -32,8 +32,8 @@ enum Kind {
 
 #[derive(Serialize, Deserialize)]
 enum Opened {
-    Yes { place: Option<u16>, length: u64, sealed: bool },
-    ToInvoke,
+    Yes { place: Option<u16>, length: u64, sealed: bool, reached_at: Option<String> },
+    ToInvoke { reached_at: Option<String> },
     Invokes { line: u16, makes_fences: bool, operations: Vec<(String, Kind)> },
     No(String),
 }
@@ -54,9 +54,10 @@ fn any_answer(dice: &mut Dice) -> Opened {
     let length = [0, 8, 4096, 1 << 30, 1 << 62, u64::MAX, dice.any()][dice.below(7) as usize];
     let names = [0, 1, 300][dice.below(3) as usize];
     let kind = |dice: &mut Dice| if dice.below(2) == 0 { Kind::Short } else { Kind::MayBlock };
+    let reached_at = [None, Some("ws2:7"), Some("@/:")][dice.below(3) as usize].map(Into::into);
     match dice.below(5) {
-        0 | 1 => Opened::Yes { place, length, sealed: dice.below(2) == 0 },
-        2 => Opened::ToInvoke,
+        0 | 1 => Opened::Yes { place, length, sealed: dice.below(2) == 0, reached_at },
+        2 => Opened::ToInvoke { reached_at },
         3 => Opened::No("x".repeat(dice.below(3000) as usize)),
         _ => Opened::Invokes {
             line: dice.any() as u16,

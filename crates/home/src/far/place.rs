@@ -76,9 +76,20 @@ pub(crate) fn reached_at(address: &str, port: u16) -> Option<String> {
     (!is_unspecified(address)).then(|| format!("{host}:{port}"))
 }
 
+/// Maximum length of HOST:PORT, in bytes.
+const LONGEST_SERVER: usize = 264;
+
+/// Returns `true` if an address, which may come from another party, can be in a reference.
+pub(crate) fn may_be_reached(address: &str) -> bool {
+    address.len() <= LONGEST_SERVER
+        && is_server(address)
+        && !address.contains(['/', '@'])
+        && !is_unspecified(address)
+}
+
 /// An address for references, if it can be one.
 pub(crate) fn checked_address(address: String) -> Result<String, NotListening> {
-    if is_server(&address) && !is_unspecified(&address) {
+    if may_be_reached(&address) {
         return Ok(address);
     }
     Err(NotListening::Unable {
@@ -111,6 +122,11 @@ mod tests {
         for other in ["ws2:7", "10.0.0.1:7", "[fe80::1]:7"] {
             assert!(!is_unspecified(other) && !is_within_host(other), "{other}");
         }
+        let long = format!("{}:7", "h".repeat(264));
+        for bad in ["ws2", "ws2:0", "a/b:7", "a@b:7", "0.0.0.0:7", ":7", &long] {
+            assert!(!may_be_reached(bad), "{bad}");
+        }
+        assert!(may_be_reached("ws2:7") && may_be_reached("[::1]:7"));
         assert_eq!(reached_at("ws2:0", 9).as_deref(), Some("ws2:9"));
         assert_eq!(reached_at("[::1]:0", 9).as_deref(), Some("[::1]:9"));
         let own = HomePlace::own().unwrap();
