@@ -16,8 +16,8 @@
 //! - Messages that a member does not take wait on the sender's host, but for a window ([`room`]).
 //!   So a sender that floods a receiver on another host is stopped as on one host.
 //! - Members find each other at an address ([`meeting`]), and admit only processes of hosts that
-//!   this user trusts ([`admission`]). What they ask each other is in [`requests`]. Members may join
-//!   after the group has formed ([`late`]).
+//!   this user trusts ([`admission`]). What they ask each other is in [`requests`]. Members may
+//!   join after the group has formed ([`late`]).
 //!
 //! A module imports only from modules above it in this list: [`batch`], [`room`], [`pace`];
 //! [`home`], [`way`], [`requests`], [`inward`], [`outward`]; [`pair`], [`reopening`], [`opening`],

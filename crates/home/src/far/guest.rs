@@ -275,7 +275,9 @@ impl Attend for GuestRequests {
 
     fn farewell(&self, why: &Lost) -> Option<FrameBody> {
         match why {
-            Lost::Untrusted(_) | Lost::Link(_) => Some(body(&HomeReply::No(why.to_string()))),
+            Lost::Untrusted(_) | Lost::Link(_) | Lost::NoMemory => {
+                Some(body(&HomeReply::No(why.to_string())))
+            }
             Lost::Ended | Lost::Error(_) | Lost::Silent(_) | Lost::Unprotected(_) => None,
         }
     }
