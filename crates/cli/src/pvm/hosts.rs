@@ -31,7 +31,7 @@ pub struct HostArgs {
     ///
     /// Each takes a part of what the machine may buffer.
     #[arg(
-        long, value_name = "N", requires = "rendezvous",
+        long, value_name = "N", requires = "rendezvous", hide_short_help = true,
         value_parser = clap::value_parser!(u32).range(..i64::from(MOST_PROCESSES))
     )]
     room: Option<u32>,
@@ -39,7 +39,7 @@ pub struct HostArgs {
     ///
     /// If there is no such file, it is made, with a random token. Without this option no host joins
     /// by itself.
-    #[arg(long, value_name = "FILE", requires = "rendezvous")]
+    #[arg(long, value_name = "FILE", requires = "rendezvous", hide_short_help = true)]
     token_file: Option<PathBuf>,
     /// Command that starts processes on another host; {host} becomes its name.
     ///
@@ -50,14 +50,20 @@ pub struct HostArgs {
     /// The command `upcall` on the other hosts.
     ///
     /// A path, or a name in their PATH.
-    #[arg(long, value_name = "PATH", default_value = "upcall", requires = "rendezvous")]
+    #[arg(
+        long,
+        value_name = "PATH",
+        default_value = "upcall",
+        requires = "rendezvous",
+        hide_short_help = true
+    )]
     upcall: String,
     /// Time for which a host may be out of reach.
     ///
     /// After that it has ended, and its tasks with it.
     #[arg(
         long, value_name = "SECONDS", default_value = "30", value_parser = some_seconds,
-        requires = "rendezvous"
+        requires = "rendezvous", hide_short_help = true
     )]
     patience: Duration,
 }
@@ -158,7 +164,9 @@ pub struct PvmAddArgs {
 
 /// Removes hosts from a machine, with all their tasks, and returns when they have left.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  upcall pvm delete ws2")]
+#[command(
+    after_help = "Examples:\n  upcall pvm delete ws2\n  upcall pvm delete ws2 --machine 4711"
+)]
 pub struct PvmDeleteArgs {
     /// The hosts, as `upcall pvm conf` lists them.
     #[arg(value_name = "NAME", required = true)]
@@ -187,7 +195,7 @@ pub struct PvmConfArgs {
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   upcall pvm join ws1:7000 --token-file token
-  srun -N 4 upcall pvm join ws1:7000 --token-file token --processes 8")]
+  srun -n 4 upcall pvm join ws1:7000 --token-file token --processes 8")]
 pub struct PvmJoinArgs {
     /// Address at which the machine's processes meet.
     #[arg(value_name = "HOST:PORT")]

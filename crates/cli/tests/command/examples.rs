@@ -61,6 +61,10 @@ const SCHEDULERS: [(&str, &str); 2] = [
 
 /// Where machines over several hosts meet.
 const OTHER_HOST: &str = "--rendezvous ws1:7000";
+/// Where hosts join a machine.
+const MEETING: &str = "127.0.0.1:7432";
+const JOIN: &str = "env UPCALL_DIR=$PWD/far upcall pvm join --name ws2";
+const UNTIL_JOINED: &str = "until upcall pvm conf | grep -q ws2; do sleep 0.1; done";
 const SIEVE: &str = "#!/bin/sh\nexit 0\n";
 const HELLO: &str = "#include <pvm3.h>
 #include <stdio.h>
@@ -133,6 +137,9 @@ impl Scene {
         let is_job = ["stop", "cont", "kill", "ls"]
             .iter()
             .any(|command| example.starts_with(&format!("upcall job {command}")));
+        let is_host = ["add", "delete", "conf", "join"]
+            .iter()
+            .any(|command| example.contains(&format!("upcall pvm {command}")));
         let is_machine =
             ["ps", "kill", "sig", "move", "halt", "checkpoint", "procs", "evacuate", "top"]
                 .iter()
@@ -143,6 +150,16 @@ impl Scene {
                 self.place.json(&["job", "ls", "--json"])[0]["members"][1]["pid"].is_u64()
             });
             Some(Helper { process: job, is_machine: false })
+        } else if is_host && self.compilers.is_some() {
+            let host = if example.contains("delete") { "--host ws2" } else { "" };
+            let machine = start(&format!(
+                "bash -c 'mkdir -p -m 700 far && exec upcall pvm run --rendezvous {MEETING} \
+                 --token-file token --with \"env UPCALL_DIR=$PWD/far\" {host} ./hello stay'"
+            ));
+            until("the task sleeps", || {
+                self.place.json(&["pvm", "ps", "--json"])[0]["tasks"][0]["state"] == "sleeps"
+            });
+            Some(Helper { process: machine, is_machine: true })
         } else if is_machine && self.compilers.is_some() {
             let machine = start("upcall pvm run -n 4 --procs 2 ./hello stay");
             until("the tasks sleep", || {
@@ -183,7 +200,7 @@ impl Scene {
             return false;
         }
         let needs_compiler = example.contains("./hello")
-            || example.starts_with("upcall pvm ") && !example.starts_with("upcall pvm ps");
+            || example.contains("upcall pvm ") && !example.starts_with("upcall pvm ps");
         if needs_compiler && self.compilers.is_none() {
             eprintln!("skipped: {example}: upvmcc cannot be built here");
             return false;
@@ -202,6 +219,10 @@ impl Scene {
             // Another folder of names is as another host.
             let other = "--with \"env UPCALL_DIR=$PWD/far\" --rendezvous 127.0.0.1:7431";
             line = format!("mkdir -p -m 700 far && {}", line.replace(OTHER_HOST, other));
+        }
+        if example.contains("upcall pvm join") {
+            line = line.replace("ws1:7000", MEETING).replace("upcall pvm join", JOIN);
+            line = format!("{line} & {UNTIL_JOINED} && upcall pvm halt && wait");
         }
         if let Some(fingerprint) = self.hosts(example) {
             let shown = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU";

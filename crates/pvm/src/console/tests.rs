@@ -150,9 +150,12 @@ fn lists_have_pvms_form() {
     assert_eq!(session.line("getopt PvmRoute"), "PvmRoute Currently Set to 1\n");
     assert_eq!(session.line("setopt PvmDebugMask 1"), "PvmDebugMask Changed from 0 to 1\n");
     assert_eq!(session.line("getopt").lines().count(), 23);
+    assert_eq!(session.line("add x"), "");
+    assert!(!session.console.is_ready());
+    let answer = Packet::default().ints([error::CANT_START]);
     assert_eq!(
-        session.line("add x").lines().nth(2),
-        Some("                       x Not implemented")
+        session.answered(0, answer).lines().nth(2),
+        Some("                       x Can't start pvmd")
     );
 }
 
