@@ -60,7 +60,8 @@ fn walk(points: impl Fn(Point) -> bool, each: impl Fn(Point, Act, &str)) {
         return println!("    skipped: points are in builds with debug assertions only");
     }
     let calls = |point: &&Point| {
-        !["member", "object", "invocation"].iter().any(|other| point.name().starts_with(other))
+        let others = ["member", "late-member", "object", "invocation"];
+        !others.iter().any(|other| point.name().starts_with(other))
     };
     for &point in Point::ALL.iter().filter(calls).filter(|&&point| points(point)) {
         for (turn, &act) in Act::ALL.iter().enumerate() {
