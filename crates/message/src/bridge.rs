@@ -64,6 +64,8 @@ pub(crate) use meeting::GroupMeeting;
 pub use petitioning::petition;
 
 #[cfg(all(test, not(miri)))]
+mod late_tests;
+#[cfg(all(test, not(miri)))]
 mod opening_tests;
 #[cfg(all(test, not(miri)))]
 mod tests;

@@ -413,7 +413,7 @@ impl Attend for Answers {
 }
 
 /// Sends a request to a listener, and returns its answer.
-fn answer_to(address: SocketAddr, request: &[u8]) -> Vec<u8> {
+pub(super) fn answer_to(address: SocketAddr, request: &[u8]) -> Vec<u8> {
     let mut link = new_link(Duration::from_secs(30)).unwrap();
     let until = Instant::now() + GUARD;
     let (wire, first) =
