@@ -356,8 +356,12 @@ impl Node {
 
     fn next_complete_host(&mut self) -> Option<(usize, Option<RequestedHost>)> {
         let link = self.link.as_ref()?;
-        let others = (1..self.hosts.size()).filter(|rank| !link.is_lost(*rank));
-        let others = others.collect::<Vec<_>>();
+        // Processes of hosts that have failed or go may be stopped, and get no further tasks.
+        let counts = |rank: &Rank| {
+            let state = self.state_of_host(self.hosts.of(*rank));
+            !link.is_lost(*rank) && matches!(state, HostState::Stays | HostState::Comes)
+        };
+        let others = (1..self.hosts.size()).filter(counts).collect::<Vec<_>>();
         let ranks = |host: usize| self.hosts.ranks(host);
         self.coming.changes.next_complete(ranks, &others, self.coming.first)
     }
