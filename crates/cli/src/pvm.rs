@@ -216,7 +216,8 @@ struct PvmSignalArgs {
 /// The task keeps its id, its memory and its messages, and does not notice. A task stays where it
 /// is if it has asked for that, while it waits for a file or socket or a helper makes a system call
 /// for it, or while it has children or mapped files. Then the error says so, and so does
-/// `upcall pvm ps`. Tasks move within one machine on one host (docs/reference/moving.md).
+/// `upcall pvm ps`. Tasks move within one machine, also between its hosts
+/// (docs/reference/moving.md).
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  upcall pvm move t40002 1\n  upcall pvm move t40002 1 --machine 4711"
@@ -590,8 +591,8 @@ fn machine(shape: MachineArgs) -> Result<Start, CommandError> {
     }
     if shape.hosts.are_several() && shape.procs.least != shape.procs.most {
         return Err(CommandError::usage(
-            "--procs has a range, and tasks do not move in a machine with several hosts: give one \
-             number",
+            "--procs has a range, and a machine over several hosts uses all of its processes: give \
+             one number",
         ));
     }
     Ok(Start {

@@ -16,8 +16,9 @@
 //!   holder has its next message in its queue.
 //!
 //! The machine's own messages about what happens in a process of another host wait for the messages
-//! of that process ([`LateMessage`](crate::remote::LateMessage)). No task moves in a machine with
-//! several hosts: what a task sends from two processes could come in another order.
+//! of that process ([`LateMessage`](crate::remote::LateMessage)). A task goes on in another process
+//! only when all that it has sent before has arrived on the other hosts
+//! ([`moves`](crate::moves)).
 //!
 //! With many messages that would need much memory, and would keep the process from its tasks. So
 //! at most [`FLOOD`] messages are taken at once. Then other messages may be left in the queues,

@@ -5,8 +5,7 @@
 //! everything that concerns other tasks. The node's worker runs the tasks of one process one after
 //! the other. The processes of a machine may be on several hosts ([`StartHosts`]).
 //!
-//! Not supported yet: hosts that come and go while a machine runs, and moves and checkpoints of
-//! tasks in a machine with several hosts.
+//! Not supported yet: checkpoints of machines with several hosts.
 #![forbid(unsafe_code)]
 
 mod asking;

@@ -21,11 +21,18 @@
 //!     Leaving        ─────────────────────────────▶  keeps its messages
 //!                          all marks: stops      ◀── MarkedBefore
 //!                          the state, in parts   ───────────────────────────▶ fills
+//!                          Flush           ┄┄┄┄▶ (on other hosts)
+//!                    ◀┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄ Flushed
 //!                    ◀─────────────────────────────────────────────────────── Ready
 //!     Settled        ──▶   frees the task   ───────▶ sends what it kept  ───▶ runs the task
 //!                                                    MarkedAfter         ───▶ all marks: delivers
 //!                    ◀─────────────────────────────────────────────────────── Over
 //! ```
+//!
+//! The dotted messages are only between hosts. There a message of the task that is still on its way
+//! from the old process could be overtaken by one from the new process. So the first process lets
+//! the task run in its new process when all processes of other hosts than the old one have all that
+//! the task has sent.
 //!
 //! An abort is Settled, too, with the old process as the task's process. Then the messages that
 //! were kept go there, and it waits for the marks.
@@ -35,6 +42,8 @@
 //! - Each message has a Lamport time. The clock of a process is never behind a message that it has
 //!   taken. Causal order also needs that the cause of a message has arrived before it, and that a
 //!   process handles what has arrived in the order of the times (`causal.rs`).
+//! - Causal order does not hold between hosts ([`Moves::joined`]). The order of messages between two
+//!   tasks does.
 //! - The end of a process is reported after its last message was handled.
 //!
 //! # Process death
@@ -93,12 +102,12 @@ pub struct Moves<M, E> {
 }
 
 impl<M: Clone, E> Moves<M, E> {
-    /// The state of process `rank` of `size`, without moves.
+    /// The state of process `rank` of `size`, without moves. All processes are on one host.
     pub fn new(rank: Rank, size: usize, limits: MoveLimits) -> Self {
         Self {
-            peers: Peers { rank, size, lost: RankSet::default() },
+            peers: Peers { rank, lost: RankSet::default() },
             limits,
-            first: (rank == 0).then(Deciding::new),
+            first: (rank == 0).then(|| Deciding::new(size)),
             leaving: Leaving::new(),
             keeping: Keeping::new(),
             arriving: Arriving::new(),
@@ -285,9 +294,9 @@ impl<M: Clone, E> Moves<M, E> {
             MoveMessage::Move { tid, epoch, to } if from == 0 => {
                 self.leaving.asked((tid, epoch, to), out);
             }
-            MoveMessage::Leaving { tid, epoch, from: old } if from == 0 => {
-                self.keeping.announced((tid, epoch, old), out);
-                self.leaving.announced(tid, epoch, peers, out);
+            MoveMessage::Leaving { tid, epoch, from: old, all, far } if from == 0 => {
+                self.keeping.announced((tid, epoch, old), all, out);
+                self.leaving.announced((tid, epoch), all, far, peers, out);
             }
             MoveMessage::Settled { tid, epoch, rank } if from == 0 => {
                 self.full.remove(&tid);
@@ -298,6 +307,9 @@ impl<M: Clone, E> Moves<M, E> {
                 self.keeping.gone(tid, out);
                 self.arriving.gone(tid, out);
                 out.place(tid, TaskPlace::Ended);
+            }
+            MoveMessage::Flush { tid, epoch } if self.keeping.leaves(tid, epoch, from) => {
+                out.tell(0, MoveMessage::Flushed { tid, epoch });
             }
             MoveMessage::MarkedBefore { tid, epoch } => {
                 self.leaving.marked_before((from, tid, epoch), peers, out);
@@ -329,6 +341,7 @@ fn handle_first<M, E>(
         MoveMessage::Copies { tid, epoch } => first.copies(from, tid, epoch),
         MoveMessage::Stays { tid, epoch, why } => first.stays((from, tid, epoch, why), peers, out),
         MoveMessage::Ready { tid, epoch } => first.ready((from, tid, epoch), peers, out),
+        MoveMessage::Flushed { tid, epoch } => first.flushed((from, tid, epoch), peers, out),
         MoveMessage::Refused { tid, epoch, why } => {
             first.refused((from, tid, epoch, why), peers, out);
         }

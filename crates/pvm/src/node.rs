@@ -248,6 +248,7 @@ impl Node {
         if hosts.ranks(hosts.of(rank)).start == rank {
             self.first_process = std::process::id();
         }
+        self.moving.has_hosts(rank, &hosts);
         self.hosts = hosts;
         if !self.hosts.are_near(0, rank) {
             let (process, hosts) = (std::process::id(), self.hosts.count() as u32);

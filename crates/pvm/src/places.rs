@@ -8,7 +8,8 @@
 //! 0              where the name was given (if that is here: no task has it)
 //! 1 << 31 | s    here, in seat s
 //! 1 << 30 | r    in process r (if that is this one: the task has ended, and the name is not free)
-//! 1 << 29        it moves: its messages are kept, or are late ([`moves`](crate::moves))
+//! 1 << 29 | r    it moves: its messages are kept, or are late ([`moves`](crate::moves)). It was in
+//!                process r
 //! 1 << 28        the console, which is no task, in the first process
 //! ```
 //!
@@ -110,7 +111,8 @@ impl TaskPlaces {
     pub(crate) fn process(&self, tid: Tid) -> Rank {
         match self.place(tid) {
             TaskLocation::There(rank) => rank,
-            TaskLocation::Seat(_) | TaskLocation::Held => self.rank(),
+            TaskLocation::Seat(_) => self.rank(),
+            TaskLocation::Held => (self.word(tid) & !HELD) as Rank,
             TaskLocation::Console => 0,
             TaskLocation::Ended => tid.birth() as Rank,
         }
@@ -125,7 +127,7 @@ impl TaskPlaces {
         match self.word(tid) {
             0 => there(tid.birth()),
             CONSOLE => TaskLocation::Console,
-            HELD => TaskLocation::Held,
+            word if word & (HERE | HELD) == HELD => TaskLocation::Held,
             word if word & HERE != 0 => TaskLocation::Seat(word & !HERE),
             word => there(word & !THERE),
         }
@@ -189,7 +191,7 @@ impl TaskPlaces {
     /// Records that messages for a task are kept until it is decided where the task goes on.
     pub(crate) fn held(&mut self, tid: Tid) {
         self.epochs.entry(tid).or_insert(0);
-        self.set(tid, HELD);
+        self.set(tid, HELD | self.process(tid) as u32);
     }
 
     /// Records that a task that was [`held`](Self::held) is in another process, or has ended here.

@@ -27,7 +27,8 @@ pub struct Start {
     pub folders: Vec<PathBuf>,
     /// Number of processes of this host in which tasks can run, including this one.
     pub processes: usize,
-    /// The other hosts, if there are any. Then no task moves, and there are no checkpoints.
+    /// The other hosts, if there are any. Then there are no checkpoints, and tasks run in all
+    /// processes from the start.
     pub hosts: Option<StartHosts>,
     /// Number of these in which tasks run at first, and the least number that the machine uses by
     /// itself. At most `processes` count.
@@ -66,11 +67,12 @@ impl Start {
     /// What the machine may do with its processes.
     pub(crate) fn balance_plan(&self) -> BalancePlan {
         let is_alone = self.place == TaskPlacement::Alone;
-        if self.hosts.is_some() {
-            // No task could leave a process that is not in use.
-            return BalancePlan { balancer: None, least: MOST_PROCESSES as usize, is_alone };
-        }
-        let least = if is_alone { self.processes } else { self.least.clamp(1, self.processes) };
+        let least = match self.hosts {
+            // The number of processors is that of one host.
+            Some(_) => MOST_PROCESSES as usize,
+            None if is_alone => self.processes,
+            None => self.least.clamp(1, self.processes),
+        };
         let balancer = self.balancer.filter(|_| !is_alone);
         BalancePlan { balancer, least, is_alone }
     }

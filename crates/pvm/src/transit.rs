@@ -4,6 +4,7 @@ mod trials;
 
 use self::trials::MoveTrials;
 use crate::door::Visitor;
+use crate::hosts::MachineHosts;
 use crate::moves::{MoveEffect, MoveLimits, Moves, RankSet, TakenMessages};
 use crate::packed::{FillingTask, PackedParts, PackedTask};
 use crate::remote::ControlMessage;
@@ -133,8 +134,12 @@ pub(crate) struct StoppedTask {
     pub(crate) task: Box<Task>,
     /// What is sent of it, if it leaves.
     pub(crate) leaves: Option<Box<(PackedTask, PackedParts)>>,
-    /// When it was stopped, by the clock that all processes have, and the bytes that were sent.
+    /// When it was stopped, by the clock that all processes of a host have, and the bytes that were
+    /// sent.
     pub(crate) since: (Duration, u64),
+    /// The process that this one tells what the move has cost. One of the two hosts of a move knows
+    /// when the task was stopped.
+    pub(crate) tells: Option<Rank>,
 }
 
 impl Transit {
@@ -162,6 +167,15 @@ impl Transit {
             costs: HashMap::new(),
             last: 0,
             trials: MoveTrials::of_environment(rank),
+        }
+    }
+
+    /// Records the hosts of the machine, before there are tasks.
+    pub(crate) fn has_hosts(&mut self, rank: Rank, hosts: &MachineHosts) {
+        self.moves = Moves::new(rank, hosts.ranks(0).len(), MoveLimits::default());
+        for host in 1..hosts.count() {
+            // There is no move, and so no effect.
+            self.moves.joined(hosts.ranks(host), &mut Vec::new());
         }
     }
 

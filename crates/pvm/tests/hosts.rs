@@ -237,10 +237,17 @@ fn other_shells_see_the_hosts_and_what_does_not_work_yet_is_refused() {
     let (_, table) = told(&["ps"]);
     assert!(table.contains("on 2 hosts") && table.contains(" b:"), "{table}");
     let tid = far["tid"].as_str().unwrap();
+    // The tasks sleep.
+    for rank in ["0", "1", "0"] {
+        let (worked, text) = told(&["move", tid, rank]);
+        assert!(worked, "{text}");
+    }
+    let (worked, text) = told(&["evacuate", "1"]);
+    assert!(worked, "{text}");
     for (words, why) in [
-        (&["move", tid, "0"][..], "with several hosts do not move"),
-        (&["procs", "1"], "several hosts"),
-        (&["evacuate", "1"], "several hosts"),
+        (&["procs", "1"][..], "over several hosts all of its processes are used"),
+        (&["evacuate", "0"], "there is none for its tasks"),
+        (&["move", tid, "2"], "there is no such process"),
         (&["checkpoint", "/tmp/none"], "several hosts"),
     ] {
         let (worked, said) = told(words);
@@ -250,7 +257,7 @@ fn other_shells_see_the_hosts_and_what_does_not_work_yet_is_refused() {
     assert!(told(&["halt"]).0);
     machine.end();
     assert_eq!(hosts.far_processes(), [0; 0]);
-    for (option, value) in [("--balance", "greedy"), ("--as-processes=3", ""), ("--procs", "1-2")] {
+    for (option, value) in [("--as-processes=3", ""), ("--procs", "1-2")] {
         let mut options = vec![option];
         options.extend(Some(value).filter(|value| !value.is_empty()));
         let done = hosts.run(&["b"], &options, &program, &["waits"]);

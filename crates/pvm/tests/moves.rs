@@ -26,6 +26,16 @@ fn a_task_keeps_all_that_it_has() {
 }
 
 #[test]
+fn a_task_keeps_all_that_it_has_on_other_hosts() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), "kept");
+    let said = Machine::over_hosts(&[0, 1, 2], &program, &["large"], &[]).ends_well();
+    let count = |what: &str| said.iter().filter(|line| line.contains(what)).count();
+    assert_eq!(count("packed before, and printed afterwards"), 1, "{}", said.join("\n"));
+    assert_eq!([count("child 1000"), count("child 1001"), count("] EOF")], [1, 1, 2]);
+}
+
+#[test]
 fn who_packs_again_changes_nothing_for_the_other_holders_of_a_block() {
     let folder = tempfile::tempdir().unwrap();
     let program = compiled(folder.path(), "cast");

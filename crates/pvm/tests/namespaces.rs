@@ -132,6 +132,29 @@ impl ReadyMachine {
 }
 
 #[test]
+fn clocks_of_a_task_go_on_while_it_moves_between_hosts() {
+    let (programs, scene) = (Programs::new(), Scene::new());
+    let clocks = programs.compiled("images/clocks.c");
+    let far = |number: usize, ahead: &str, boot: &str| {
+        let mut words = scene.on(scene.hosts.host(number), number);
+        let own = ["unshare", "--time", "--fork", "--kill-child", "--monotonic", ahead];
+        words.extend(own.map(String::from));
+        words.extend(["--boottime", boot].map(String::from));
+        words
+    };
+    let can =
+        Command::new("unshare").args(["--time", "--monotonic", "5", "--fork", "true"]).output();
+    if can.is_ok_and(|done| done.status.success()) {
+        scene.write_start([far(1, "100000", "300000"), far(2, "5000", "7000")]);
+    } else {
+        println!("SKIPPED: no time namespaces here (CAP_SYS_ADMIN): all hosts have one clock");
+    }
+    let done = scene.run(&["--host", "b", "--host", "c"], &clocks, &["12"]);
+    let said = said(&done);
+    assert!(said.contains("ok: clocks") && !said.contains("FAILED"), "{said}");
+}
+
+#[test]
 fn tasks_on_three_hosts_find_each_other_and_exchange_messages() {
     let (programs, scene) = (Programs::new(), Scene::new());
     let hosts = programs.compiled("images/hosts.c");

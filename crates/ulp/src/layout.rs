@@ -106,6 +106,10 @@ pub const TABLE_PARENT: u64 = 75;
 pub const TABLE_STACK: u64 = 76;
 /// Number of the program's children that it has not waited for.
 pub const TABLE_CHILDREN: u64 = 77;
+/// Nanoseconds that the program's clocks are ahead of the kernel's: those that go on while it moves
+/// to another kernel (`CLOCK_MONOTONIC` and its kin), and `CLOCK_BOOTTIME`. Both wrap around.
+pub const TABLE_AHEAD: u64 = 78;
+pub const TABLE_BOOT_AHEAD: u64 = 79;
 /// Words that the library above keeps for each ULP where they are found at once: zeros at first,
 /// `LIBRARY_LINES` lines to the table's end.
 pub const TABLE_LIBRARY: u64 = 80;
@@ -131,7 +135,7 @@ pub const CONTEXT_WHAT: u64 = 16;
 pub const TIMED: u64 = 1 << 60;
 
 /// Version in the note that identifies an image, to be raised when anything here changes.
-pub const VERSION: u64 = 8;
+pub const VERSION: u64 = 9;
 pub const NOTE: u64 = 1;
 
 /// Requests of an image. This one: to end.

@@ -70,6 +70,7 @@ pub use aside::Aside;
 pub use backtrace::UlpFrame;
 pub use blocks::{Block, twins};
 pub use catching::NotCaught;
+pub use clock::{ClockOrigin, UlpClocks};
 pub use copying::{NotCopied, UlpRange, copied};
 pub use crash::Crash;
 pub use image::{FileStamp, Image, ImageIdentity, NoImage};
@@ -79,9 +80,9 @@ pub use layout::{
 };
 pub use loading::{NotLoaded, UlpOptions};
 pub use moved::{
-    ArrivingUlp, NotArrived, NotTaken, PIECE, PageRun, PageSum, ProcessNumber, UlpContext,
-    UlpDescriptor, UlpMapping, UlpPages, UlpPin, UlpState, UlpWrites, allow_others,
-    keep_ended_children, prepare_moves, write_early,
+    ArrivingUlp, NotArrived, NotTaken, PIECE, PageRun, PageSum, ProcessNumber, ProcessorLack,
+    ProcessorTraits, UlpContext, UlpDescriptor, UlpMapping, UlpPages, UlpPin, UlpState, UlpWrites,
+    allow_others, keep_ended_children, prepare_moves, write_early,
 };
 pub use shared::{NotShared, SharedImage};
 pub use signals::Signalled;

@@ -22,7 +22,8 @@
 //!   process. The second process writes its own there. Just before a question, the gate's address
 //!   is in a register or on the stack: a ULP does not move then ([`UlpPin::Asks`]).
 //! - The state depends on nothing else of the first process. So it may lie in a file, and be used
-//!   by a process that starts later.
+//!   by a process that starts later, or by one on another host. The processor there must have all
+//!   that the first one has ([`processor`]), and clocks go on from where they were.
 //! - What arrives is not trusted until it has been checked. Wrong contents harm only the ULP.
 //!   After it was resumed, its code can do what each ULP's code can.
 //! - Descriptors are duplicated from the first process ([`ArrivingUlp::take_descriptors`]).
@@ -33,21 +34,26 @@ mod arriving;
 mod files;
 mod mappings;
 mod pages;
+mod processor;
 mod pulling;
 mod state;
 mod watching;
 
 pub use arriving::{ArrivingUlp, NotArrived};
 pub use pages::{PIECE, PageSum, UlpPages};
+pub use processor::{ProcessorLack, ProcessorTraits};
 pub use pulling::{allow_others, keep_ended_children, write_early};
 pub use state::{PageRun, UlpContext, UlpDescriptor, UlpMapping, UlpPin, UlpState};
 pub use watching::UlpWrites;
 
 use self::state::{DEEPEST, SAVED, SEARCHED, VERSIONS, words};
 use crate::backtrace::KernelRegisters;
+use crate::clock::UlpClocks;
 use crate::descriptors;
 use crate::image::{Image, ImageIdentity};
-use crate::layout::{ASK_EXIT, ASK_INTERRUPTED, ASK_READY, SLOT, TABLE_CHILDREN};
+use crate::layout::{
+    ASK_EXIT, ASK_INTERRUPTED, ASK_READY, SLOT, TABLE_AHEAD, TABLE_BOOT_AHEAD, TABLE_CHILDREN,
+};
 use crate::own::OwnFiles;
 use crate::pid::Pid;
 use crate::shared::SharedImage;
@@ -164,10 +170,17 @@ impl Ulp {
             process: self.process(),
             stack: self.slot.stack_size(),
             context,
+            clocks: UlpClocks::now().plus(self.ahead()),
+            processor: ProcessorTraits::own(),
             registers: self.rest.registers.as_ref().map(|registers| registers.0),
             mappings,
             descriptors,
         })
+    }
+
+    /// How far the ULP's clocks are ahead of the kernel's.
+    fn ahead(&self) -> UlpClocks {
+        UlpClocks { monotonic: self.word(TABLE_AHEAD), boot: self.word(TABLE_BOOT_AHEAD) }
     }
 
     /// As [`state`](Self::state) at any place in the code: to prepare for the ULP, and not to

@@ -20,8 +20,8 @@ use std::process::{Child, Command};
 use std::time::Duration;
 use upcall_ulp::slot::{STACK, UlpSlot};
 use upcall_ulp::{
-    ASK_OWN, ASK_READY, ASK_SLEEP, Aside, Image, NotArrived, NotTaken, PageRun, PageSum, Signalled,
-    StopReason, Ulp, UlpMapping, UlpOptions, UlpPin, UlpRequest, Worker,
+    ASK_OWN, ASK_READY, ASK_SLEEP, Aside, ClockOrigin, Image, NotArrived, NotTaken, PageRun,
+    PageSum, Signalled, StopReason, Ulp, UlpMapping, UlpOptions, UlpPin, UlpRequest, Worker,
 };
 
 const EINTR: i64 = 4;
@@ -538,7 +538,7 @@ fn a_state_that_is_bent_anywhere_is_refused_or_harms_only_itself() {
         let mut new = Ulp::arrive(&image, &taken.state)?;
         taken.pieces.iter().try_for_each(|(at, bytes)| new.fill(*at, bytes))?;
         let sum = new.sum();
-        new.finish(sum)
+        new.finish(sum, ClockOrigin::ThisKernel)
     };
     for (number, (says, bend)) in BENDS.iter().enumerate() {
         let mut bent = whole.clone();

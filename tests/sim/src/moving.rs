@@ -7,13 +7,14 @@
 //! or are cut off from the others while they go on. This may happen between any two effects
 //! ([`Label`]).
 //!
-//! In most runs a message is there once it is sent, and a process handles what is there in the
-//! order of the stamps, as the product does. In the others, with `slow` links, each message takes a
-//! time of its own. There causal order is not promised, and tasks that send do not move.
+//! In half of the runs all processes are on one host: a message is there once it is sent, and a
+//! process handles what is there in the order of the stamps, as the product does. In the others
+//! there are several hosts, and each message to another one takes a time of its own. There causal
+//! order is not promised.
 //!
 //! # What has to hold
 //! - A task runs in one process at most.
-//! - A task takes the next message of its sender, and after all that have caused it.
+//! - A task takes the next message of its sender, and on one host after all that have caused it.
 //! - Answers of the first process arrive once, in order, where the task runs.
 //! - Each request to move a task has one report.
 //! - A task ends only by itself, by a kill, or with the process that it is in.
@@ -148,7 +149,7 @@ impl World {
                 let errand = Errand::Answer(self.answers[at]);
                 self.with(0, |moves, effects| moves.errand(tid, errand, effects));
             }
-            7..=50 if !self.plan.slow || at % 2 == 0 => {
+            7..=50 => {
                 let mut to = self.dice.below(self.processes.len() as u64) as usize;
                 if self.dice.once_in(10) {
                     to += 1;
@@ -197,7 +198,6 @@ impl World {
         match self.dice.below(3_000) {
             0 => self.end_task(rank, at),
             1..=1_500 => _ = self.receive(rank, at)?,
-            _ if self.plan.slow && at % 2 == 0 => _ = self.receive(rank, at)?,
             _ => {
                 let to = self.dice.below(self.tids.len() as u64) as usize;
                 self.send(rank, at, to)?;

@@ -87,6 +87,8 @@ pub(crate) struct BalancingRounds {
     pub(crate) number: usize,
     pub(crate) evacuated: BTreeSet<Rank>,
     pub(crate) ended: BTreeSet<Rank>,
+    /// Processes of hosts that come, or are to leave.
+    pub(crate) absent: BTreeSet<Rank>,
     /// Number of processors when they were last counted.
     pub(crate) processors: Option<usize>,
     pub(crate) phase: RoundPhase,
@@ -188,6 +190,7 @@ impl BalancingRounds {
             number: plan.least,
             evacuated: BTreeSet::new(),
             ended: BTreeSet::new(),
+            absent: BTreeSet::new(),
             processors: None,
             phase: RoundPhase::Rests,
             next: None,
@@ -220,8 +223,13 @@ impl BalancingRounds {
 
     /// The processes in use.
     pub(crate) fn used(&self, size: usize) -> Vec<Rank> {
-        let left = (0..size).filter(|rank| !self.evacuated.contains(rank));
-        left.filter(|rank| !self.ended.contains(rank)).take(self.number).collect()
+        let left = self.living(size).filter(|rank| !self.evacuated.contains(rank));
+        left.take(self.number).collect()
+    }
+
+    /// The processes of the machine that have not ended.
+    fn living(&self, size: usize) -> impl Iterator<Item = Rank> {
+        (0..size).filter(|rank| !self.ended.contains(rank) && !self.absent.contains(rank))
     }
 
     /// The machine, as a balancer sees it.
@@ -340,7 +348,7 @@ impl BalancingRounds {
     pub(crate) fn measure(&mut self, now: Instant, size: usize) -> u64 {
         let since = self.asked.replace(now).map(|asked| now.saturating_duration_since(asked));
         self.begin_measuring(since.unwrap_or(PERIOD));
-        self.missing = (0..size).filter(|rank| !self.ended.contains(rank)).collect();
+        self.missing = self.living(size).collect();
         self.begin(RoundPhase::Measures, now, ANSWERS);
         self.round += 1;
         self.round

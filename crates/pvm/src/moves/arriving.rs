@@ -43,6 +43,8 @@ struct ArrivingTask<M> {
     /// The old process.
     from: Rank,
     phase: ArrivingPhase,
+    /// The processes that take part.
+    all: RankSet,
     after: RankSet,
     waits: Vec<KeptMessage<M>>,
     /// The task's own messages for tasks that are being moved.
@@ -78,12 +80,13 @@ impl<M> Arriving<M> {
     pub(super) fn take<E>(
         &mut self,
         (from, tid, epoch, parts): (Rank, Tid, u64, u32),
+        all: RankSet,
         messages: TakenMessages<M>,
         out: &mut RoleOutput<'_, M, E>,
     ) {
         let (phase, after) = (ArrivingPhase::Fills { parts, next: 0 }, RankSet::default());
         let TakenMessages { late: waits, carried } = messages;
-        self.tasks.insert(tid, ArrivingTask { epoch, from, phase, after, waits, carried });
+        self.tasks.insert(tid, ArrivingTask { epoch, from, phase, all, after, waits, carried });
         out.push(MoveEffect::Prepare { tid });
         self.check_if_full(tid, out);
     }
@@ -180,7 +183,7 @@ impl<M> Arriving<M> {
 
     fn finish<E>(&mut self, tid: Tid, peers: &Peers, out: &mut RoleOutput<'_, M, E>) {
         let Some(task) = self.tasks.get_mut(&tid) else { return };
-        if task.phase != ArrivingPhase::Merges || !peers.are_all_in(task.after) {
+        if task.phase != ArrivingPhase::Merges || !peers.are_in(task.after, task.all) {
             return;
         }
         let (epoch, waits) = (task.epoch, std::mem::take(&mut task.waits));

@@ -15,6 +15,9 @@
 //! **No lost task.** A task's process changes only when the new one has all of the task (Ready).
 //! Until then the old one keeps it. If a process ends, exactly those tasks end whose process it is.
 //!
+//! **No task overtakes its own messages.** The commit also needs that each process of another host
+//! than the old one has all that the task has sent (Flushed).
+//!
 //! **One move at a time.** The next move of a task begins when the last one is over. Then no
 //! process keeps anything of it, and no mark of it is under way.
 //!
@@ -23,7 +26,7 @@
 //! they must not wait: messages that they have caused still go to the old process.
 
 use super::message::{MoveEffect, MoveMessage, NotMoved, Pin, Refusal};
-use super::roles::{MoveLimits, Peers, RoleOutput};
+use super::roles::{MoveLimits, Peers, RankSet, RoleOutput};
 use crate::tid::Tid;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -72,6 +75,10 @@ struct OpenMove<E> {
     phase: MovePhase,
     errands: Vec<E>,
     next: Option<NextMove>,
+    /// Processes of other hosts that may not have all that the task has sent.
+    unflushed: RankSet,
+    /// Whether the new process has all of the task.
+    is_ready: bool,
 }
 
 impl<E> OpenMove<E> {
@@ -88,6 +95,8 @@ impl<E> OpenMove<E> {
 /// The tasks and moves of a machine.
 #[derive(Debug)]
 pub(super) struct Deciding<E> {
+    /// The processes of each host.
+    hosts: Vec<RankSet>,
     tasks: BTreeMap<Tid, Located>,
     open: BTreeMap<Tid, OpenMove<E>>,
     /// The last epoch.
@@ -95,8 +104,38 @@ pub(super) struct Deciding<E> {
 }
 
 impl<E> Deciding<E> {
-    pub(super) fn new() -> Self {
-        Self { tasks: BTreeMap::new(), open: BTreeMap::new(), last: 0 }
+    /// A machine of `size` processes of one host.
+    pub(super) fn new(size: usize) -> Self {
+        let hosts = vec![RankSet::from(0..size)];
+        Self { hosts, tasks: BTreeMap::new(), open: BTreeMap::new(), last: 0 }
+    }
+
+    /// All processes of the machine, also those that have ended.
+    fn all(&self) -> RankSet {
+        self.hosts.iter().fold(RankSet::default(), |all, host| all.or(*host))
+    }
+
+    /// Those that have not.
+    fn living(&self, peers: &Peers) -> impl Iterator<Item = Rank> + use<E> {
+        self.all().without(peers.lost).ranks()
+    }
+
+    /// Handles that processes of another host have joined, before tasks start there.
+    ///
+    /// They take part in no open move. So moves that are announced, in which a task may still send
+    /// messages to them from its old process, are aborted.
+    pub(super) fn joined<M>(
+        &mut self,
+        ranks: RankSet,
+        peers: &Peers,
+        out: &mut RoleOutput<'_, M, E>,
+    ) {
+        let is_announced = |open: &OpenMove<E>| open.phase == MovePhase::Announced;
+        let announced = self.open.iter().filter(|(_, open)| is_announced(open));
+        for tid in announced.map(|(tid, _)| *tid).collect::<Vec<_>>() {
+            self.abort(tid, NotMoved::HostJoined, peers, out);
+        }
+        self.hosts.push(ranks);
     }
 
     pub(super) fn began(&mut self, tid: Tid, rank: Rank) {
@@ -110,6 +149,11 @@ impl<E> Deciding<E> {
     /// Number of moves that are not over.
     pub(super) fn open(&self) -> usize {
         self.open.len()
+    }
+
+    /// The tasks whose moves are not over.
+    pub(super) fn moving(&self) -> impl Iterator<Item = Tid> {
+        self.open.keys().copied()
     }
 
     /// Returns `true` if a move of this task is not over.
@@ -134,8 +178,9 @@ impl<E> Deciding<E> {
         peers: &Peers,
         out: &mut RoleOutput<'_, M, E>,
     ) -> Result<(), NotMoved> {
+        let all = self.all();
         let task = self.tasks.get_mut(&tid).ok_or(NotMoved::NoTask)?;
-        if to >= peers.size || peers.lost.contains(to) {
+        if !all.contains(to) || peers.lost.contains(to) {
             return Err(NotMoved::NoProcess);
         }
         if let Some(open) = self.open.get_mut(&tid) {
@@ -154,7 +199,19 @@ impl<E> Deciding<E> {
         let (from, epoch) = (task.rank, self.last);
         let (phase, errands) = (MovePhase::Asked, Vec::new());
         let (first_end, ends, next) = (ends, Some(ends), None);
-        let open = OpenMove { asker, from, to, epoch, ends, first_end, phase, errands, next };
+        let open = OpenMove {
+            asker,
+            from,
+            to,
+            epoch,
+            ends,
+            first_end,
+            phase,
+            errands,
+            next,
+            unflushed: RankSet::default(),
+            is_ready: false,
+        };
         self.open.insert(tid, open);
         out.tell(from, MoveMessage::Move { tid, epoch, to });
         Ok(())
@@ -166,12 +223,18 @@ impl<E> Deciding<E> {
         peers: &Peers,
         out: &mut RoleOutput<'_, M, E>,
     ) {
+        // Also those that have ended: another process may not have handled all that they have sent.
+        let all = self.all();
+        let living = self.living(peers);
+        let near = self.hosts.iter().find(|host| host.contains(from)).copied();
         let Some(open) = self.current(tid, epoch) else { return };
         if open.phase != MovePhase::Asked || open.from != from {
             return;
         }
-        open.phase = MovePhase::Announced;
-        peers.living().for_each(|to| out.tell(to, MoveMessage::Leaving { tid, epoch, from }));
+        let far = all.without(near.unwrap_or_default());
+        (open.phase, open.unflushed) = (MovePhase::Announced, far);
+        let leaving = MoveMessage::Leaving { tid, epoch, from, all, far };
+        living.for_each(|to| out.tell(to, leaving.clone()));
     }
 
     /// Handles that the new process still copies memory of the task: the time begins again, up to
@@ -196,7 +259,7 @@ impl<E> Deciding<E> {
         }
     }
 
-    /// Commits a move: the new process has all of the task.
+    /// Handles that the new process has all of the task.
     pub(super) fn ready<M>(
         &mut self,
         (from, tid, epoch): (Rank, Tid, u64),
@@ -204,13 +267,36 @@ impl<E> Deciding<E> {
         out: &mut RoleOutput<'_, M, E>,
     ) {
         let Some(open) = self.current(tid, epoch) else { return };
-        if open.phase != MovePhase::Announced || open.to != from {
+        if open.to == from {
+            open.is_ready = true;
+            self.commit_if_complete(tid, peers, out);
+        }
+    }
+
+    /// Handles that a process of another host has all that the task has sent.
+    pub(super) fn flushed<M>(
+        &mut self,
+        (from, tid, epoch): (Rank, Tid, u64),
+        peers: &Peers,
+        out: &mut RoleOutput<'_, M, E>,
+    ) {
+        let Some(open) = self.current(tid, epoch) else { return };
+        open.unflushed = open.unflushed.without(RankSet::from(from..from + 1));
+        self.commit_if_complete(tid, peers, out);
+    }
+
+    /// Commits a move if the new process has all of the task, and others have all that it has sent.
+    fn commit_if_complete<M>(&mut self, tid: Tid, peers: &Peers, out: &mut RoleOutput<'_, M, E>) {
+        let Some(open) = self.open.get(&tid) else { return };
+        let is_flushed = open.unflushed.without(peers.lost).is_empty();
+        if open.phase != MovePhase::Announced || !open.is_ready || !is_flushed {
             return;
         }
+        let to = open.to;
         if let Some(task) = self.tasks.get_mut(&tid) {
-            task.rank = from;
+            task.rank = to;
         }
-        self.settle(tid, from, peers, out);
+        self.settle(tid, to, peers, out);
     }
 
     pub(super) fn refused<M>(
@@ -256,12 +342,13 @@ impl<E> Deciding<E> {
 
     /// Announces the process in which a task runs. See the module.
     fn settle<M>(&mut self, tid: Tid, rank: Rank, peers: &Peers, out: &mut RoleOutput<'_, M, E>) {
+        let living = self.living(peers);
         let Some(open) = self.open.get_mut(&tid) else { return };
         let (epoch, before) = (open.epoch, open.phase);
         open.phase = MovePhase::Settled { moved: rank != open.from };
         // Processes that were not asked to keep anything need not know.
         let knows = |to: &Rank| before != MovePhase::Asked || *to == rank;
-        let told = peers.living().filter(knows);
+        let told = living.filter(knows);
         told.for_each(|to| out.tell(to, MoveMessage::Settled { tid, epoch, rank }));
         open.errands.drain(..).for_each(|errand| out.errand(rank, tid, errand));
     }
@@ -333,7 +420,7 @@ impl<E> Deciding<E> {
             out.push(MoveEffect::Report { asker: *asker, tid, result });
         }
         if task.has_been_asked {
-            peers.living().for_each(|to| out.tell(to, MoveMessage::Gone { tid }));
+            self.living(peers).for_each(|to| out.tell(to, MoveMessage::Gone { tid }));
         }
     }
 
@@ -350,6 +437,10 @@ impl<E> Deciding<E> {
         let headed = self.open.iter().filter(|(_, open)| open.to == rank).map(|(tid, _)| *tid);
         for tid in headed.collect::<Vec<_>>() {
             self.abort(tid, NotMoved::Lost, peers, out);
+        }
+        // It need not have anything any more.
+        for tid in self.open.keys().copied().collect::<Vec<_>>() {
+            self.commit_if_complete(tid, peers, out);
         }
         tids
     }

@@ -21,7 +21,7 @@
 //! before it is settled, so the moves do not wait for each other in a circle.
 
 use super::message::{KeptMessage, MoveMessage, TaskPlace};
-use super::roles::{Peers, RoleOutput};
+use super::roles::{Peers, RankSet, RoleOutput};
 use crate::tid::Tid;
 use std::collections::{BTreeMap, BTreeSet};
 use upcall_message::Rank;
@@ -29,6 +29,10 @@ use upcall_message::Rank;
 #[derive(Debug)]
 struct KeptFor<M> {
     epoch: u64,
+    /// The old process.
+    from: Rank,
+    /// The processes that take part in the move.
+    all: RankSet,
     kept: Vec<KeptMessage<M>>,
 }
 
@@ -70,15 +74,26 @@ impl<M> Keeping<M> {
     /// Returns `true` if this process keeps messages in this epoch: the move is announced, and not
     /// settled yet, as far as this process knows.
     pub(super) fn keeps(&self, tid: Tid, epoch: u64) -> bool {
-        self.tasks.get(&tid).is_some_and(|task| task.epoch == epoch)
+        self.all(tid, epoch).is_some()
+    }
+
+    /// The processes that take part in a move that this process [keeps](Self::keeps) messages for.
+    pub(super) fn all(&self, tid: Tid, epoch: u64) -> Option<RankSet> {
+        self.tasks.get(&tid).filter(|task| task.epoch == epoch).map(|task| task.all)
+    }
+
+    /// Returns `true` if the task is leaving process `from`.
+    pub(super) fn leaves(&self, tid: Tid, epoch: u64, from: Rank) -> bool {
+        self.tasks.get(&tid).is_some_and(|task| (task.epoch, task.from) == (epoch, from))
     }
 
     pub(super) fn announced<E>(
         &mut self,
         (tid, epoch, from): (Tid, u64, Rank),
+        all: RankSet,
         out: &mut RoleOutput<'_, M, E>,
     ) {
-        self.tasks.insert(tid, KeptFor { epoch, kept: Vec::new() });
+        self.tasks.insert(tid, KeptFor { epoch, from, all, kept: Vec::new() });
         out.place(tid, TaskPlace::Held);
         out.tell(from, MoveMessage::MarkedBefore { tid, epoch });
     }

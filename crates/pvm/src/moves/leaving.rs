@@ -17,6 +17,11 @@
 //! complete, and nothing for the task arrives here any more. A process that has ended counts as
 //! having marked: its driver reports the end after its last message.
 //!
+//! **Order of what the task sends.** A task that has stopped sends nothing more from here. So a
+//! process that gets Flush has all messages that the task has sent to it from here. The task goes
+//! on in its new process only when all processes of other hosts have got Flush. A process of this
+//! host has a message as soon as it is sent.
+//!
 //! **Causal order.** `cut` is this process's Lamport time before it lets the first process announce
 //! the move. A process keeps messages only after that announcement, so their stamps are above the
 //! cut. A message that another one has caused has a higher stamp than its cause. So a message whose
@@ -51,8 +56,10 @@ struct LeavingTask<M> {
     to: Rank,
     phase: LeavingPhase,
     cut: u64,
-    /// Whether all processes have been asked to keep messages.
-    is_announced: bool,
+    /// The processes that have been asked to keep messages. None before the announcement.
+    all: RankSet,
+    /// Those on other hosts.
+    far: RankSet,
     before: RankSet,
     after: RankSet,
     late: Vec<KeptMessage<M>>,
@@ -61,6 +68,11 @@ struct LeavingTask<M> {
 }
 
 impl<M> LeavingTask<M> {
+    /// Returns `true` if all processes have been asked to keep messages.
+    fn is_announced(&self) -> bool {
+        !self.all.is_empty()
+    }
+
     /// Returns `true` if the limit applies to the task's late messages.
     fn counts(&self) -> bool {
         self.phase != LeavingPhase::Returned
@@ -114,10 +126,9 @@ impl<M: Clone> Leaving<M> {
     ) {
         let (before, after) = (RankSet::default(), RankSet::default());
         let phase = LeavingPhase::Asked;
-        let (cut, is_announced) = (0, false);
+        let (cut, all, far) = (0, RankSet::default(), RankSet::default());
         let (late, carried) = (Vec::new(), Vec::new());
-        let task =
-            LeavingTask { epoch, to, phase, cut, is_announced, before, after, late, carried };
+        let task = LeavingTask { epoch, to, phase, cut, all, far, before, after, late, carried };
         self.tasks.insert(tid, task);
         out.push(MoveEffect::MayLeave { tid });
     }
@@ -149,13 +160,14 @@ impl<M: Clone> Leaving<M> {
 
     pub(super) fn announced<E>(
         &mut self,
-        tid: Tid,
-        epoch: u64,
+        (tid, epoch): (Tid, u64),
+        all: RankSet,
+        far: RankSet,
         peers: &Peers,
         out: &mut RoleOutput<'_, M, E>,
     ) {
         let Some(task) = self.current(tid, epoch) else { return };
-        task.is_announced = true;
+        (task.all, task.far) = (all, far);
         Self::freeze_if_marked(tid, task, peers, out);
     }
 
@@ -176,7 +188,8 @@ impl<M: Clone> Leaving<M> {
         peers: &Peers,
         out: &mut RoleOutput<'_, M, E>,
     ) {
-        if task.phase == LeavingPhase::Runs && task.is_announced && peers.are_all_in(task.before) {
+        let is_marked = task.is_announced() && peers.are_in(task.before, task.all);
+        if task.phase == LeavingPhase::Runs && is_marked {
             task.phase = LeavingPhase::Freezing;
             out.push(MoveEffect::Freeze { tid });
         }
@@ -186,7 +199,7 @@ impl<M: Clone> Leaving<M> {
     /// announcement it raises the cut: the stamps of messages that are kept are above it.
     pub(super) fn errand_came<E>(&mut self, tid: Tid, stamp: u64, out: &mut RoleOutput<'_, M, E>) {
         let Some(task) = self.tasks.get_mut(&tid) else { return };
-        if task.phase == LeavingPhase::Runs && !task.is_announced && stamp > task.cut {
+        if task.phase == LeavingPhase::Runs && !task.is_announced() && stamp > task.cut {
             task.cut = stamp;
             let due = task.late.extract_if(.., |kept| kept.stamp <= stamp).collect::<Vec<_>>();
             self.length -= due.iter().map(|kept| kept.length).sum::<usize>();
@@ -206,12 +219,15 @@ impl<M: Clone> Leaving<M> {
         tid: Tid,
         parts: u32,
         carried: Vec<(Tid, KeptMessage<M>)>,
+        peers: &Peers,
         out: &mut RoleOutput<'_, M, E>,
     ) {
         let Some(task) = self.tasks.get_mut(&tid) else { return };
         task.phase = LeavingPhase::Frozen { parts, next: 0 };
         task.carried = carried;
-        let LeavingTask { to, epoch, .. } = *task;
+        let LeavingTask { to, epoch, far, .. } = *task;
+        let flushed = far.without(peers.lost).ranks();
+        flushed.for_each(|rank| out.tell(rank, MoveMessage::Flush { tid, epoch }));
         let messages = TakenMessages { late: task.late.clone(), carried: task.carried.clone() };
         out.push(MoveEffect::Take { to, tid, epoch, parts, messages });
     }
@@ -311,7 +327,7 @@ impl<M: Clone> Leaving<M> {
             return;
         }
         out.deliver_all(tid, std::mem::take(&mut task.late));
-        if !task.is_announced || peers.are_all_in(task.after) {
+        if peers.are_in(task.after, task.all) {
             let epoch = task.epoch;
             self.remove(tid);
             out.place(tid, TaskPlace::In(peers.rank));

@@ -1,5 +1,6 @@
 //! Messages of a move between processes, and what a process does for a move.
 
+use super::roles::RankSet;
 use crate::tid::Tid;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -49,9 +50,28 @@ pub enum MoveMessage {
         epoch: u64,
         /// The old process.
         from: Rank,
+        /// The processes that take part: all that were in the machine.
+        all: RankSet,
+        /// Those of them that the old process flushes: they are on other hosts.
+        far: RankSet,
     },
     /// All to old: no message of this process for the task follows until the move is settled.
     MarkedBefore {
+        /// The task.
+        tid: Tid,
+        /// Number of the move.
+        epoch: u64,
+    },
+    /// Old to those on other hosts: the task has stopped, and this process has sent all of its
+    /// messages.
+    Flush {
+        /// The task.
+        tid: Tid,
+        /// Number of the move.
+        epoch: u64,
+    },
+    /// Those to first: all messages have arrived that the task has sent from its old process.
+    Flushed {
         /// The task.
         tid: Tid,
         /// Number of the move.
@@ -149,6 +169,8 @@ pub enum Refusal {
     Memory,
     /// The program has another version there.
     Program,
+    /// The processor there lacks what the task may use.
+    Processor,
     /// There are too few descriptors.
     Descriptors,
     /// The kernel does not let the process take the task's open files, or use the memory of the
@@ -193,8 +215,8 @@ pub enum NotMoved {
     Cancelled,
     /// Each task of the machine has a process of its own.
     Apart,
-    /// The machine has several hosts.
-    Hosts,
+    /// A host has just joined the machine.
+    HostJoined,
 }
 
 impl fmt::Display for Pin {
@@ -219,6 +241,7 @@ impl fmt::Display for Refusal {
         f.write_str(match self {
             Self::Memory => "there is no memory for it",
             Self::Program => "its program has another version there",
+            Self::Processor => "the processor there lacks features that it may use",
             Self::Descriptors => "there are too few descriptors",
             Self::Files => {
                 "the kernel does not let it take the task's open files (pidfd_getfd, \
@@ -247,7 +270,7 @@ impl fmt::Display for NotMoved {
             Self::TimedOut => f.write_str("a process did not answer in time; the task goes on"),
             Self::Full => f.write_str("too many messages for the task waited; the task goes on"),
             Self::Apart => f.write_str("--as-processes gives each task a process of its own"),
-            Self::Hosts => f.write_str("tasks of a machine with several hosts do not move yet"),
+            Self::HostJoined => f.write_str("a host has joined in the meantime: try again"),
             Self::Cancelled => f.write_str("the move was cancelled; the task goes on"),
         }
     }

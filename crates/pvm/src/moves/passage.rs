@@ -27,7 +27,7 @@ impl<M: Clone, E> Moves<M, E> {
         let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };
         if let Some(epoch) = self.leaving.freezing(tid) {
             let carried = self.keeping.carry(tid, epoch);
-            self.leaving.frozen(tid, parts, carried, out);
+            self.leaving.frozen(tid, parts, carried, &self.peers, out);
         }
         self.run_own(effects);
     }
@@ -65,11 +65,9 @@ impl<M: Clone, E> Moves<M, E> {
         messages: TakenMessages<M>,
         effects: &mut Vec<MoveEffect<M, E>>,
     ) {
-        if !self.keeping.keeps(tid, epoch) {
-            return;
-        }
+        let Some(all) = self.keeping.all(tid, epoch) else { return };
         let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };
-        self.arriving.take((from, tid, epoch, parts), messages, out);
+        self.arriving.take((from, tid, epoch, parts), all, messages, out);
         self.run_own(effects);
     }
 

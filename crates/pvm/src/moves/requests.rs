@@ -4,10 +4,25 @@
 use super::first::Deciding;
 use super::{MoveEffect, Moves, NotMoved};
 use crate::tid::Tid;
+use std::ops::Range;
 use std::time::Duration;
 use upcall_message::Rank;
 
 impl<M: Clone, E> Moves<M, E> {
+    /// Records that processes of another host have joined. Moves under way may be aborted.
+    ///
+    /// To be called before tasks start in these processes. Afterwards they are to learn where tasks
+    /// run that have moved.
+    pub fn joined(&mut self, ranks: Range<Rank>, effects: &mut Vec<MoveEffect<M, E>>) {
+        self.decide(effects, |first, peers, out| first.joined(ranks.into(), peers, out));
+        self.run_own(effects);
+    }
+
+    /// The tasks whose moves are not over.
+    pub fn moving(&self) -> Vec<Tid> {
+        self.first.iter().flat_map(Deciding::moving).collect()
+    }
+
     /// Records that a task has begun in a process.
     pub fn began(&mut self, tid: Tid, rank: Rank) {
         self.first.iter_mut().for_each(|first| first.began(tid, rank));
@@ -18,7 +33,7 @@ impl<M: Clone, E> Moves<M, E> {
         self.first.as_ref()?.rank(tid)
     }
 
-    /// Number of moves that are not over. No process may join while there is one.
+    /// Number of moves that are not over.
     pub fn open(&self) -> usize {
         self.first.as_ref().map_or(0, Deciding::open)
     }

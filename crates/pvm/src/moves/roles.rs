@@ -2,7 +2,9 @@
 
 use super::message::{KeptMessage, MoveEffect, MoveMessage, TaskPlace};
 use crate::tid::Tid;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 use upcall_message::Rank;
 
@@ -24,8 +26,17 @@ impl Default for MoveLimits {
 }
 
 /// A set of processes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankSet([u64; 4]);
+
+impl From<Range<Rank>> for RankSet {
+    /// The processes with these ranks. Ranks above 255 are ignored.
+    fn from(ranks: Range<Rank>) -> Self {
+        let mut set = Self::default();
+        ranks.take(256).for_each(|rank| _ = set.insert(rank));
+        set
+    }
+}
 
 impl RankSet {
     /// Adds a process. Returns `true` if it was not there. A rank above 255 is ignored.
@@ -53,6 +64,11 @@ impl RankSet {
         Self(std::array::from_fn(|at| self.0[at] & !other.0[at]))
     }
 
+    /// The processes of the set, in ascending order.
+    pub fn ranks(self) -> impl Iterator<Item = Rank> {
+        (0..256).filter(move |rank| self.contains(*rank))
+    }
+
     /// Returns `true` if the set has no process.
     pub fn is_empty(self) -> bool {
         self.0 == [0; 4]
@@ -64,22 +80,14 @@ impl RankSet {
 pub(super) struct Peers {
     /// This process.
     pub(super) rank: Rank,
-    /// Number of processes at the start.
-    pub(super) size: usize,
     /// Processes that have ended.
     pub(super) lost: RankSet,
 }
 
 impl Peers {
-    /// The processes that have not ended.
-    pub(super) fn living(&self) -> impl Iterator<Item = Rank> + use<> {
-        let Self { size, lost, .. } = *self;
-        (0..size).filter(move |rank| !lost.contains(*rank))
-    }
-
-    /// Returns `true` if each process that has not ended is in the set.
-    pub(super) fn are_all_in(&self, set: RankSet) -> bool {
-        self.living().all(|rank| set.contains(rank))
+    /// Returns `true` if `set` has each process of `all` that has not ended.
+    pub(super) fn are_in(&self, set: RankSet, all: RankSet) -> bool {
+        all.without(self.lost).without(set).is_empty()
     }
 }
 

@@ -79,6 +79,83 @@ fn a_message_waits_for_what_has_caused_it() {
 }
 
 #[test]
+fn a_move_waits_for_the_last_messages_of_a_process_that_has_ended() {
+    let mut machine = TestMachine::new(4);
+    // Only the first process knows of the end.
+    machine.at(0, |moves, effects| moves.lost(2, effects));
+    machine.ask(1, T, 3);
+    machine.run();
+    machine.send(2, T, 7);
+    machine.run();
+    assert_eq!(machine.reports, []);
+    for rank in [1, 3] {
+        machine.at(rank, |moves, effects| moves.lost(2, effects));
+    }
+    machine.run();
+    assert_eq!((&machine.reports[..], machine.inbox(3, T)), (&[(1, Ok(3))][..], vec!["7"]));
+}
+
+#[test]
+fn a_task_goes_on_when_other_hosts_have_what_it_has_sent() {
+    let mut machine = TestMachine::new(1);
+    for rank in 1..4 {
+        machine.add_host(rank);
+    }
+    machine.begin(T, 1);
+    machine.ask(1, T, 3);
+    while !matches!(machine.wires.front(), Some((1, 2, _, TestWire::Move(_)))) {
+        assert!(machine.step());
+    }
+    // Process 2 marks, and then does not take what the old process has sent.
+    let before = |machine: &TestMachine| {
+        let is_flush = |wire: &(Rank, Rank, u64, TestWire)| {
+            matches!(wire, (1, 2, _, TestWire::Move(MoveMessage::Flush { .. })))
+        };
+        machine.wires.iter().any(is_flush)
+    };
+    while !before(&machine) {
+        assert!(machine.step());
+    }
+    machine.all[2].is_stopped = true;
+    machine.run();
+    assert_eq!((machine.all[0].moves.rank(T), machine.reports.len()), (Some(1), 0));
+    machine.all[2].is_stopped = false;
+    machine.run();
+    assert_eq!(machine.reports, [(1, Ok(3))]);
+    machine.assert_quiet(T, TaskPlace::In(3));
+    // Without that process the task goes on as well.
+    machine.ask(2, T, 1);
+    while machine.all[3].stopped.is_empty() {
+        assert!(machine.step());
+    }
+    machine.all[2].is_stopped = true;
+    machine.run();
+    assert_eq!(machine.all[0].moves.rank(T), Some(3));
+    machine.lose(2);
+    assert_eq!(machine.reports[1..], [(2, Ok(1))]);
+}
+
+#[test]
+fn a_host_that_joins_aborts_the_moves_that_it_takes_no_part_in() {
+    let mut machine = TestMachine::new(3);
+    machine.ask(1, T, 2);
+    machine.step();
+    machine.step();
+    assert!(machine.all[0].moves.is_moving(T) && machine.reports.is_empty());
+    machine.add_host(3);
+    machine.run();
+    assert_eq!(machine.reports, [(1, Err(NotMoved::HostJoined))]);
+    // A move that is only asked for has the new process, too.
+    machine.ask(2, T, 3);
+    machine.add_host(4);
+    machine.run();
+    machine.send(4, T, 5);
+    machine.run();
+    assert_eq!((machine.reports[1], machine.inbox(3, T)), ((2, Ok(3)), vec!["5"]));
+    machine.assert_quiet(T, TaskPlace::In(3));
+}
+
+#[test]
 fn a_task_cannot_move_to_itself_nowhere_or_twice() {
     let mut machine = TestMachine::new(3);
     machine.ask(1, T, 1);
@@ -590,7 +667,8 @@ fn parts_are_sent_a_few_at_a_time() {
     for (tid, epoch) in [(T, 1), (U, 2)] {
         moves.heard(0, MoveMessage::Move { tid, epoch, to: 0 }, &mut effects);
         moves.begin(tid, 3, &mut effects);
-        moves.heard(0, MoveMessage::Leaving { tid, epoch, from: 1 }, &mut effects);
+        let (all, far) = (RankSet::from(0..2), RankSet::default());
+        moves.heard(0, MoveMessage::Leaving { tid, epoch, from: 1, all, far }, &mut effects);
         moves.heard(0, MoveMessage::MarkedBefore { tid, epoch }, &mut effects);
         moves.frozen(tid, 3, &mut effects);
     }
@@ -613,7 +691,7 @@ fn parts_are_sent_a_few_at_a_time() {
 fn messages_about_moves_survive_the_way() {
     let (tid, epoch) = (T, u64::MAX);
     let all = [
-        MoveMessage::Leaving { tid, epoch, from: 255 },
+        MoveMessage::Leaving { tid, epoch, from: 255, all: (0..256).into(), far: (3..9).into() },
         MoveMessage::Refused { tid, epoch, why: Refusal::Descriptors },
         MoveMessage::Gone { tid },
     ];

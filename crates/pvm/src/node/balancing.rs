@@ -17,7 +17,11 @@
 //! neither evacuated by a command nor ended. The others have no tasks, and wait. Tasks that are
 //! pinned stay in an evacuated process, and later rounds try them again.
 //!
-//! With a balancer, `number` follows the number of processors. A machine that computes counts them
+//! Over several hosts, all processes are in use that are not evacuated. Those of hosts that come
+//! are from the moment at which the host is part of the machine.
+//!
+//! With a balancer, and on one host, `number` follows the number of processors. A machine that
+//! computes counts them
 //! twenty times a second, which takes a few microseconds each. A change begins a round at once. A
 //! machine that rests has no rounds and sets no timer. Its first process counts when something else
 //! has woken it: a message, a task, or a command. If all of that stays in other processes, and no
@@ -28,13 +32,13 @@ mod meter;
 mod processors;
 
 use super::Node;
-use super::hosts::SEVERAL;
 use super::seats::NOBODY;
 use crate::balance::rounds::{
     BalancingRounds, LeftTasks, LoadReport, ProcessorCount, RoundEnd, RoundPhase, SETTLES, Spread,
 };
 use crate::balance::{BalancePlan, MeasuredLoads, PlannedMove};
 use crate::door::{MachineReply, ProcessChange, Visitor};
+use crate::hosts::changes::HostState;
 use crate::machine::{Machine, TaskEntry};
 use crate::moves::{NotMoved, Pin};
 use crate::remote::ControlMessage;
@@ -47,6 +51,9 @@ use upcall_message::Rank;
 
 /// Maximum number of moves at a time.
 const TOGETHER: usize = 16;
+/// Why no number of processes is set.
+const ALL_USED: &str = "over several hosts all of its processes are used: add or delete hosts, or \
+                        evacuate processes";
 /// Maximum number of staying tasks that a reply names.
 const NAMED: usize = 100;
 
@@ -61,6 +68,7 @@ fn is_transient(why: Option<&NotMoved>) -> bool {
                 | NotMoved::Full
                 | NotMoved::Cancelled
                 | NotMoved::Saving
+                | NotMoved::HostJoined
                 | NotMoved::Pinned(Pin::Starts)
         )
     )
@@ -114,6 +122,16 @@ impl Node {
     fn time_phase(&mut self) {
         let timer = self.balancing.as_ref().and_then(|balancing| balancing.timer());
         timer.into_iter().for_each(|when| self.at(when, NOBODY));
+    }
+
+    /// In the first process: takes in which hosts come, stay and leave.
+    pub(super) fn balance_over_hosts(&mut self) {
+        let is_absent = |rank: &Rank| self.state_of_host(self.hosts.of(*rank)) != HostState::Stays;
+        let absent = (0..self.size()).filter(is_absent).collect();
+        if let Some(balancing) = &mut self.balancing {
+            balancing.absent = absent;
+        }
+        self.change_used();
     }
 
     /// New tasks start only in processes in use.
@@ -294,8 +312,8 @@ impl Node {
     /// Changes which processes are in use. The visitor is answered when the tasks have moved.
     pub(super) fn change_use(&mut self, change: ProcessChange, visitor: Visitor) {
         let size = self.size();
-        if self.hosts.are_several() {
-            return visitor.answer(&MachineReply::Refused(SEVERAL.into()));
+        if self.hosts.are_several() && matches!(change, ProcessChange::Number(_)) {
+            return visitor.answer(&MachineReply::Refused(ALL_USED.into()));
         }
         match self.changed_use(change, size) {
             Err(why) => visitor.answer(&MachineReply::Refused(why)),
@@ -325,7 +343,9 @@ impl Node {
             return Err("each of its tasks has a process of its own (--as-processes)".into());
         }
         if let ProcessChange::Evacuate(rank) | ProcessChange::Readmit(rank) = change
-            && (rank as Rank >= size || balancing.ended.contains(&(rank as Rank)))
+            && (rank as Rank >= size
+                || balancing.ended.contains(&(rank as Rank))
+                || balancing.absent.contains(&(rank as Rank)))
         {
             return Err(format!("there is no process {rank}: see `upcall pvm top`"));
         }
@@ -351,6 +371,11 @@ impl Node {
                  larger --procs"
             )),
         }
+    }
+
+    /// Returns `true` if a command has asked for this process to have no tasks.
+    pub(super) fn is_evacuated(&self, rank: Rank) -> bool {
+        self.balancing.as_ref().is_some_and(|balancing| balancing.evacuated.contains(&rank))
     }
 
     /// Handles the end of a process.
@@ -384,6 +409,7 @@ impl Node {
                 known.and_then(|one| one.traffic.get(&rank)).copied().unwrap_or_default();
             let state = match known {
                 Some(known) if known.ended.contains(&rank) => ProcessState::Ended,
+                Some(known) if known.absent.contains(&rank) => ProcessState::Spare,
                 Some(known) if known.evacuated.contains(&rank) => ProcessState::Evacuated,
                 _ if used.contains(&rank) => ProcessState::InUse,
                 _ => ProcessState::Spare,

@@ -11,6 +11,8 @@ use crate::error;
 use crate::hosts::changes::{HostState, RequestDone, RequestedHost};
 use crate::hosts::{HostComes, HostRecruiter, HostStarter, MachineHosts, MemberOrder};
 use crate::joining::{JoinPetition, answer_of, refusal_of};
+use crate::machine::Machine;
+use crate::places::TaskPlaces;
 use crate::remote::ControlMessage;
 use crate::report::report_line;
 use crate::tid::Tid;
@@ -30,6 +32,9 @@ const TO_GO: Duration = Duration::from_secs(30);
 
 /// Maximum number of hosts of one request.
 const MOST_AT_ONCE: i32 = 256;
+
+/// Maximum number of tasks that are named in one message.
+const NAMED: usize = 4096;
 
 /// A host that is to come.
 struct WantedHost {
@@ -63,11 +68,15 @@ impl Node {
         self.coming.changes.state(host)
     }
 
-    /// Returns `true` if tasks can start in this process.
-    pub(super) fn takes_tasks(&self, rank: Rank) -> bool {
-        let host = self.hosts.of(rank);
-        let is_lost = self.link.as_ref().is_some_and(|link| link.is_lost(rank));
-        !is_lost && self.state_of_host(host) == HostState::Stays
+    /// Those of these processes in which tasks can start: if possible, of those that are not
+    /// evacuated.
+    pub(super) fn that_take_tasks(&self, mut ranks: Vec<Rank>) -> Vec<Rank> {
+        let is_lost = |rank| self.link.as_ref().is_some_and(|link| link.is_lost(rank));
+        let stays = |rank| self.state_of_host(self.hosts.of(rank)) == HostState::Stays;
+        ranks.retain(|rank| !is_lost(*rank) && stays(*rank));
+        let is_free = |rank: &Rank| !self.is_evacuated(*rank);
+        let free = ranks.iter().copied().filter(is_free).collect::<Vec<_>>();
+        if free.is_empty() { ranks } else { free }
     }
 
     /// In the first process: a task or the console wants hosts to come. The question is their
@@ -163,6 +172,7 @@ impl Node {
         let order = recruiter.order(&hosts, host, numbers, how);
         coming.changes.comes(host, until, asked);
         self.hosts = hosts;
+        self.balance_over_hosts();
         self.at(until, NOBODY);
         self.tell_all(&ControlMessage::Hosts { all: self.hosts.word() });
         Ok((host, order))
@@ -228,6 +238,7 @@ impl Node {
             return;
         }
         report_line!("upcall pvm: host {} has not joined: {why}", self.hosts.name(host));
+        self.balance_over_hosts();
         let ranks = self.hosts.ranks(host);
         self.link.iter().for_each(|link| link.expect_no_more(&ranks));
         ranks.for_each(|rank| self.end_process(rank));
@@ -280,6 +291,7 @@ impl Node {
         }
         let until = Instant::now() + TO_GO;
         self.coming.changes.goes(host, until, asked);
+        self.balance_over_hosts();
         self.at(until, NOBODY);
         self.hosts.ranks(host).for_each(|rank| self.end_process(rank));
         Ok(())
@@ -322,6 +334,7 @@ impl Node {
     /// In the first process: takes in the hosts that are complete, and answers requests.
     pub(super) fn work_at_hosts(&mut self) {
         while let Some((host, asked)) = self.next_complete_host() {
+            self.admit_host(host);
             let number = MachineHosts::number(host);
             match (asked, self.coming.commands.get(&host)) {
                 (Some(asked), _) => self.coming.changes.result(asked, number),
@@ -349,6 +362,28 @@ impl Node {
                 HostAsker::Visitor(visitor, names) => {
                     let all = names.into_iter().zip(results).collect();
                     visitor.answer(&MachineReply::Hosts(all));
+                }
+            }
+        }
+    }
+
+    /// Lets tasks move to and from the processes of a host that has joined, which learn where tasks
+    /// run that are not in the processes of their names.
+    fn admit_host(&mut self, host: usize) {
+        let ranks = self.hosts.ranks(host);
+        self.admit_to_moves(ranks.clone());
+        self.balance_over_hosts();
+        let tasks = self.machine.iter().flat_map(Machine::all);
+        let moved = tasks.filter(|(tid, entry)| !TaskPlaces::is_named_in(*tid, entry.rank));
+        let mut moved = moved.map(|(tid, entry)| (entry.rank, tid.number())).collect::<Vec<_>>();
+        moved.sort_unstable();
+        for tasks in moved.chunk_by(|one, other| one.0 == other.0) {
+            for tasks in tasks.chunks(NAMED) {
+                // The new processes have heard of no epoch of these tasks.
+                let tids = tasks.iter().map(|(_, tid)| *tid).collect::<Vec<_>>();
+                for rank in ranks.clone() {
+                    let (tids, at) = (tids.clone(), tasks[0].0);
+                    self.tell(rank, ControlMessage::Lives { tids, rank: at, epoch: 1 });
                 }
             }
         }

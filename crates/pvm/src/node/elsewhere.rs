@@ -389,6 +389,7 @@ impl Node {
                 ArenaNumber::take_this(number).into_iter().for_each(add_arena);
             }
             ControlMessage::Time => {}
+            ControlMessage::Arrived { .. } if self.machine.is_none() => self.tell_first(control),
             ControlMessage::Hosts { all } => self.know_hosts(&all),
             ControlMessage::Late(message) => self.late.push(LateItem::Message(message)),
             control if self.is_of_sender(from, &control) => self.heard_by_first(from, control),
@@ -587,7 +588,7 @@ impl Node {
     ) {
         let size = self.size();
         let ranks = self.hosts.ranks_for(place).unwrap_or_default();
-        let ranks = ranks.into_iter().filter(|rank| self.takes_tasks(*rank)).collect::<Vec<_>>();
+        let ranks = self.that_take_tasks(ranks);
         if place == SpawnPlace::Any || ranks.len() == size {
             return self.spawn(spawner, plan, count);
         }
@@ -608,8 +609,7 @@ impl Node {
         ranks: Option<&[Rank]>,
     ) {
         let processes = self.size();
-        let any =
-            || (0..self.hosts.size()).filter(|rank| self.takes_tasks(*rank)).collect::<Vec<Rank>>();
+        let any = || self.that_take_tasks((0..self.hosts.size()).collect());
         let any = (self.hosts.are_several() && ranks.is_none()).then(any);
         let ranks = ranks.or(any.as_deref());
         let Some(machine) = &mut self.machine else { return };

@@ -126,10 +126,12 @@ impl Node {
     /// order. To be called when messages were handled, or a process has ended.
     #[cold]
     pub(super) fn deliver_late(&mut self) {
-        let Self { link: Some(link), arrivals, late, .. } = self else { return };
+        let Self { link: Some(link), arrivals, late, moving, .. } = self else { return };
         let mut waiting = BTreeSet::new();
         let is_due = |item: &mut LateItem| {
             let has_come = match item {
+                // All messages for a task that has stopped are here, by the marks of its move.
+                LateItem::Message(one) if moving.stopped.contains_key(&one.to) => true,
                 LateItem::Message(one) => {
                     link.has_taken(one.after, one.count) && !arrivals.has_kept_of(one.after)
                 }

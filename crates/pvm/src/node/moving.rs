@@ -146,7 +146,7 @@ impl Node {
     /// Handles a message of another process about a move.
     pub(super) fn heard_move(&mut self, from: Rank, message: MoveMessage) {
         let ready = match message {
-            MoveMessage::Ready { tid, .. } => Some(tid),
+            MoveMessage::Ready { tid, .. } | MoveMessage::Flushed { tid, .. } => Some(tid),
             _ => None,
         };
         self.drive(|moves, effects| moves.heard(from, message, effects));
@@ -231,6 +231,7 @@ impl Node {
             match self.stop(tid, seat, interrupted == Some(seat)) {
                 StopTry::Stopped | StopTry::NotAsked => {}
                 StopTry::Later => self.moving.stopping.push((tid, Some(runs))),
+                StopTry::Soon => self.moving.stopping.push((tid, None)),
                 StopTry::Pinned(why) => {
                     self.drive(|moves, effects| moves.stays(tid, why, effects));
                 }
@@ -240,6 +241,10 @@ impl Node {
 
     fn stop(&mut self, tid: Tid, seat: u32, is_interrupted: bool) -> StopTry {
         let stopped = now();
+        // What waits for messages of other processes is delivered here.
+        if self.late.iter().any(|item| item.receiver() == tid) {
+            return StopTry::Soon;
+        }
         // An interrupted task may have unread letters.
         self.read_letters(seat);
         // A message may have ended the move, and so may the stop of another task.
@@ -272,7 +277,9 @@ impl Node {
         let Some(task) = self.unseat(seat) else { return StopTry::Later };
         self.moving.seats.remove(&tid);
         let leaves = Some(Box::new((packed, parts)));
-        let stopped = StoppedTask { task, leaves, since: (stopped, 0) };
+        let to = self.moving.moves.leaving(tid).map(|(_, to)| to);
+        let tells = to.filter(|to| !self.is_near(*to));
+        let stopped = StoppedTask { task, leaves, since: (stopped, 0), tells };
         self.moving.stopped.insert(tid, stopped);
         self.drive(|moves, effects| moves.frozen(tid, count, effects));
         StopTry::Stopped
@@ -297,19 +304,31 @@ impl Node {
         self.drop_sent(tid);
         // A task that has not stopped yet need not.
         self.moving.stopping.retain(|(one, _)| *one != tid);
-        let Some(StoppedTask { task, leaves, since: (stopped, bytes) }) =
-            self.moving.stopped.remove(&tid)
+        let Some(StoppedTask { task, leaves, since, tells }) = self.moving.stopped.remove(&tid)
         else {
             return;
         };
         if leaves.is_none() {
-            let (pause, total) = (now().saturating_sub(stopped), Duration::ZERO);
-            let cost = MoveCost { pause, total, bytes };
-            self.tell_first(ControlMessage::Arrived { tid, cost });
+            self.tell_cost(tid, since, tells);
         }
         let seat = self.sit(task);
         self.moving.seats.insert(tid, seat);
         self.schedule(seat);
+    }
+
+    /// Tells what a move has cost that has just been decided, if this process is to.
+    ///
+    /// Between hosts, the new process passes it on to the first one before that hears that the move
+    /// is over: this process's mark follows.
+    fn tell_cost(&mut self, tid: Tid, (stopped, bytes): (Duration, u64), to: Option<Rank>) {
+        let (pause, total) = (now().saturating_sub(stopped), Duration::ZERO);
+        let cost = MoveCost { pause, total, bytes };
+        to.into_iter().for_each(|to| self.tell(to, ControlMessage::Arrived { tid, cost }));
+    }
+
+    /// Returns `true` if a process is on this one's host.
+    pub(super) fn is_near(&self, rank: Rank) -> bool {
+        self.hosts.are_near(self.places.rank(), rank)
     }
 
     /// Lets a task that has taken a seat run or wait, as its state says.
@@ -337,9 +356,10 @@ impl Node {
     fn free(&mut self, tid: Tid) {
         self.moving.stopping.retain(|(one, _)| *one != tid);
         self.moving.arriving.remove(&tid);
-        if let Some(StoppedTask { task, leaves, .. }) = self.moving.stopped.remove(&tid)
+        if let Some(StoppedTask { task, leaves, since, tells }) = self.moving.stopped.remove(&tid)
             && let Some(leaves) = leaves
         {
+            self.tell_cost(tid, since, tells);
             let Task { mut ulp, .. } = *task;
             // The first number that a task leaves here may be this process's own.
             self.moving.numbers.entry(tid).or_insert(ulp.leave());
@@ -421,7 +441,9 @@ impl Node {
         if let Ok(process) = u32::try_from(rank) {
             upcall_ulp::twins::process_ended(process);
         }
+        let moving = self.moving.moves.moving();
         self.drive(|moves, effects| moves.lost(rank, effects));
+        moving.into_iter().for_each(|tid| self.learn_rank(tid));
         // Blocks in the arenas of a process that has ended stay taken here.
         for tid in self.moving.arriving.keys().copied().collect::<Vec<_>>() {
             self.has_lent(tid, rank);
@@ -436,5 +458,7 @@ enum StopTry {
     NotAsked,
     /// It is to be tried again after the task has run.
     Later,
+    /// It is to be tried again when other messages have arrived.
+    Soon,
     Pinned(Pin),
 }

@@ -64,7 +64,7 @@ fn set_umask(mask: u32) -> u32 {
 }
 
 /// Opens a folder, to change into it later.
-fn folder(path: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
+pub(super) fn folder(path: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
     let flags =
         rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
     rustix::fs::open(path, flags, rustix::fs::Mode::empty())
@@ -311,13 +311,15 @@ impl Node {
         task.ulp.answer(task.umask.replace(mask).unwrap_or(node.original).into());
     }
 
-    /// Reads the process's umask, before a task with its own enters the process.
-    pub(super) fn learn_umask(&mut self) {
-        self.umask.get_or_insert_with(|| {
+    /// Reads the process's umask, before a task with its own enters the process, or one without
+    /// leaves for another host. Returns the original one.
+    pub(super) fn learn_umask(&mut self) -> u32 {
+        let umask = self.umask.get_or_insert_with(|| {
             let present = set_umask(0o077);
             set_umask(present);
             NodeUmask { original: present, present }
         });
+        umask.original
     }
 
     /// Gives the process this task's umask.

@@ -12,7 +12,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use std::{io, mem};
 use upcall_ulp::twins::Adopted;
-use upcall_ulp::{ArrivingUlp, Block, Image, NoImage, NotArrived, PageRun, PageSum, Ulp};
+use upcall_ulp::{
+    ArrivingUlp, Block, ClockOrigin, Image, NoImage, NotArrived, PageRun, PageSum, Ulp,
+};
 
 /// A task whose contents arrive.
 #[derive(Debug)]
@@ -87,6 +89,7 @@ pub(crate) fn refused_program(why: Option<NoImage>) -> Refusal {
 /// The reason to refuse a task whose ULP did not arrive.
 fn refusal(why: &NotArrived) -> Refusal {
     match why {
+        NotArrived::Processor(_) => Refusal::Processor,
         NotArrived::Version { .. } | NotArrived::OtherProgram { .. } => Refusal::Program,
         NotArrived::Slot(_) => Refusal::Memory,
         NotArrived::Memory { error, .. } => refused_by_kernel(error, Refusal::Memory),
@@ -264,16 +267,17 @@ impl FillingTask {
         Ok(())
     }
 
-    /// Makes the task, which can run then.
+    /// Makes the task, which can run then, and whose clocks have this origin.
     ///
     /// # Errors
     /// The reason why the task cannot run here.
-    pub(crate) fn finish(self, tid: Tid) -> Result<Task, Refusal> {
+    pub(crate) fn finish(self, tid: Tid, clocks: ClockOrigin) -> Result<Task, Refusal> {
         let Self { packed, image, ulp, blocks, inbox, message, sum, .. } = self;
         let is_whole =
             |one: &ArrivingBlock| one.next.is_none_or(|next| next == one.block.capacity());
         let sum = sum.filter(|_| message.is_empty() && blocks.iter().all(is_whole));
-        let ulp = ulp.finish(sum.ok_or(Refusal::Damaged)?).map_err(|why| refusal(&why))?;
+        let sum = sum.ok_or(Refusal::Damaged)?;
+        let ulp = ulp.finish(sum, clocks).map_err(|why| refusal(&why))?;
         let mut slots = Vec::new();
         slots.try_reserve(packed.handles.len()).map_err(|_| Refusal::Memory)?;
         for handle in &packed.handles {

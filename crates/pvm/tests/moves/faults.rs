@@ -18,9 +18,18 @@ enum Commit {
 }
 use Commit::{After, Before};
 
+/// Whether the three processes are on one host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spread {
+    OneHost,
+    ThreeHosts,
+}
+use Spread::{OneHost, ThreeHosts};
+
 /// A process that is killed at a step of a move from one process to another, of three.
 #[derive(Clone, Copy, Debug)]
 struct Kill {
+    spread: Spread,
     from: usize,
     to: usize,
     rank: usize,
@@ -52,24 +61,34 @@ const NEW: [(&str, Commit); 9] = [
     ("Over", After),
 ];
 const OTHER: [(&str, Commit); 2] = [("MarkedBefore", Before), ("MarkedAfter", After)];
+/// Further steps where each process is on another host.
+const FAR_OLD: [(&str, Commit); 1] = [("Flush", Before)];
+const FAR: [(&str, Commit); 1] = [("Flushed", Before)];
 
 /// All kills during moves between these processes. The first process sends no messages to itself.
-fn kills(ways: &[(usize, usize)]) -> Vec<Kill> {
+fn kills(spread: Spread, ways: &[(usize, usize)]) -> Vec<Kill> {
     let mut all = Vec::new();
     for (from, to) in ways.iter().copied() {
         let other = 3 - from - to;
         let mut add = |rank, steps: &[(&'static str, Commit)]| {
             for (label, when) in steps {
                 let is_own = match *label {
-                    "Begun" | "Ready" | "Over" => rank == 0,
+                    "Begun" | "Ready" | "Over" | "Flushed" => rank == 0,
+                    // No process reads another one's memory there.
+                    "HasPages" => spread == ThreeHosts,
                     "Move" => from == 0,
                     _ => false,
                 };
                 if !is_own {
-                    all.push(Kill { from, to, rank, label, when: *when });
+                    all.push(Kill { spread, from, to, rank, label, when: *when });
                 }
             }
         };
+        if spread == ThreeHosts {
+            add(from, &FAR_OLD);
+            add(to, &FAR);
+            add(other, &FAR);
+        }
         add(from, &OLD);
         add(to, &NEW);
         if other > 0 {
@@ -81,10 +100,18 @@ fn kills(ways: &[(usize, usize)]) -> Vec<Kill> {
 }
 
 /// A machine with two tasks in process `from`, one in `to`, and one in the third process.
-fn pairs(program: &Path, (from, to): (usize, usize), fault: &str) -> (Machine, Vec<String>) {
+fn pairs(
+    program: &Path,
+    spread: Spread,
+    (from, to): (usize, usize),
+    fault: &str,
+) -> (Machine, Vec<String>) {
     let places = [from, from, to, 3 - from - to];
     let variables = [("UPCALL_PVM_FAULT", fault)];
-    let mut machine = Machine::start(&places, 3, program, &[], &variables);
+    let mut machine = match spread {
+        OneHost => Machine::start(&places, 3, program, &[], &variables),
+        ThreeHosts => Machine::over_hosts(&places, program, &[], &variables),
+    };
     let mut tids = machine.ready(4).into_iter().map(|(_, tid)| tid).collect::<Vec<_>>();
     // In the order of the numbers of the tasks: those of a process have ascending ids.
     let mut ordered = Vec::new();
@@ -96,12 +123,12 @@ fn pairs(program: &Path, (from, to): (usize, usize), fault: &str) -> (Machine, V
 }
 
 fn check(program: &Path, kill: Kill) {
-    let Kill { from, to, rank, label, when } = kill;
+    let Kill { spread, from, to, rank, label, when } = kill;
     let fault = match label.split_once(':') {
         None => format!("{rank}:{label}:kill"),
         Some((label, rest)) => format!("{rank}:{label}:{rest}"),
     };
-    let (mut machine, tids) = pairs(program, (from, to), &fault);
+    let (mut machine, tids) = pairs(program, spread, (from, to), &fault);
     let (code, text) = machine.run(&["move", &tids[0], &to.to_string()]);
     machine.line("KILL\" at ");
     if rank == 0 {
@@ -115,7 +142,8 @@ fn check(program: &Path, kill: Kill) {
     let ended = places.iter().filter(|place| **place == rank).count();
     let moves = rank != mover && (rank != to) && (when == After || rank != from);
     assert_eq!(code == Some(0), moves, "{kill:?}: {text}");
-    machine.line(&format!("process {rank} has ended, and {ended} tasks with it"));
+    let host = if spread == ThreeHosts { [" on host b", " on host c"][rank - 1] } else { "" };
+    machine.line(&format!("process {rank}{host} has ended, and {ended} tasks with it"));
     let living = (0..4).filter(|task| places[*task] != rank).collect::<Vec<_>>();
     if living[0] == 0 {
         let third = (0..3).find(|one| *one != rank && machine.rank(&tids[0]) != Some(*one));
@@ -133,19 +161,30 @@ fn check(program: &Path, kill: Kill) {
 
 #[test]
 fn a_process_may_be_killed_at_any_step() {
-    kill_all(&[(1, 2)]);
+    kill_all(OneHost, &[(1, 2)]);
+}
+
+#[test]
+fn a_process_may_be_killed_at_any_step_between_hosts() {
+    kill_all(ThreeHosts, &[(1, 2)]);
+}
+
+#[test]
+#[ignore = "kills many machines"]
+fn a_process_may_be_killed_at_any_step_between_hosts_where_one_is_the_first() {
+    kill_all(ThreeHosts, &[(0, 1), (1, 0)]);
 }
 
 #[test]
 #[ignore = "kills many machines"]
 fn a_process_may_be_killed_at_any_step_where_one_is_the_first() {
-    kill_all(&[(0, 1), (1, 0)]);
+    kill_all(OneHost, &[(0, 1), (1, 0)]);
 }
 
-fn kill_all(ways: &[(usize, usize)]) {
+fn kill_all(spread: Spread, ways: &[(usize, usize)]) {
     let folder = tempfile::tempdir().unwrap();
     let program = compiled(folder.path(), "pairs");
-    let (kills, next) = (kills(ways), AtomicUsize::new(0));
+    let (kills, next) = (kills(spread, ways), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
@@ -165,7 +204,8 @@ fn a_process_may_be_stopped_for_longer_than_a_move_may_take() {
     std::thread::scope(|scope| {
         for (rank, label) in [(1, "Take"), (2, "HasPages"), (2, "Finish"), (2, "Run")] {
             scope.spawn(move || {
-                let (mut machine, tids) = pairs(program, (1, 2), &format!("{rank}:{label}:stop"));
+                let (mut machine, tids) =
+                    pairs(program, OneHost, (1, 2), &format!("{rank}:{label}:stop"));
                 let mut command = machine.command(&["move", &tids[0], "2"]);
                 let moving = std::thread::spawn(move || command.output().unwrap());
                 let process = machine.process(rank);

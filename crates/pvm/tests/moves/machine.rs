@@ -1,5 +1,6 @@
 //! A machine whose tasks are moved, as a user sees it: its output, and commands from other shells.
 
+use crate::command::pretended::PretendedHosts;
 use crate::command::upcall;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -41,6 +42,8 @@ pub fn within<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 pub struct Machine {
     child: Child,
     folder: TempDir,
+    /// Its hosts, each with one process, if there are several.
+    hosts: Option<PretendedHosts>,
     lines: Receiver<String>,
     /// What it has written so far, on both streams.
     pub said: Vec<String>,
@@ -60,6 +63,25 @@ impl Machine {
         Self::start_by(&[], places, count, (program, args), variables)
     }
 
+    /// The same in three processes, each on a host of its own.
+    pub fn over_hosts(
+        places: &[usize],
+        program: &Path,
+        args: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
+        let hosts = PretendedHosts::new();
+        let (with, upcall) = (hosts.with(), upcall());
+        let mut options = vec!["--procs", "1", "--rendezvous", &hosts.address, "--with", &with];
+        options.extend(["--host", "b", "--host", "c", "--upcall", upcall.to_str().unwrap()]);
+        let mut machine = Self::start_with(&[], places, &options, (program, args), |command| {
+            command.envs(variables.iter().copied());
+            command.env("UPCALL_DIR", hosts.folder.path().join("home"));
+        });
+        machine.hosts = Some(hosts);
+        machine
+    }
+
     /// The same by a command that executes the words after it.
     pub fn start_by(
         by: &[&str],
@@ -68,8 +90,21 @@ impl Machine {
         (program, args): (&Path, &[&str]),
         variables: &[(&str, &str)],
     ) -> Self {
+        let options = ["--procs", &count.to_string()];
+        Self::start_with(by, places, &options, (program, args), |command| {
+            command.envs(variables.iter().copied());
+        })
+    }
+
+    fn start_with(
+        by: &[&str],
+        places: &[usize],
+        options: &[&str],
+        (program, args): (&Path, &[&str]),
+        variables: impl FnOnce(&mut Command),
+    ) -> Self {
         let folder = TempDir::new().unwrap();
-        let said = vec![format!("{places:?} {args:?} {variables:?}")];
+        let said = vec![format!("{places:?} {args:?} {options:?}")];
         let places = places.iter().map(usize::to_string).collect::<Vec<_>>();
         let list = folder.path().join("places");
         fs::write(&list, places.join(" ")).unwrap();
@@ -79,16 +114,16 @@ impl Machine {
         let mut command = Command::new(words[0]);
         command.args(&words[1..]);
         command.args(["pvm", "run", "-n", &places.len().to_string()]);
-        command.args(["--procs", &count.to_string(), "--place"]).arg(list);
-        command.arg(program).args(args).envs(variables.iter().copied());
+        command.args(options).arg("--place").arg(list).arg(program).args(args);
         command.env("UPCALL_DIR", folder.path().join("names")).env("UPCALL", &upcall);
+        variables(&mut command);
         command.current_dir(folder.path().join("work")).stdin(Stdio::null());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (sender, lines) = channel();
         let out = child.stdout.take().unwrap();
         read(out, sender.clone());
         read(child.stderr.take().unwrap(), sender);
-        Self { child, folder, lines, said, processes: BTreeMap::new() }
+        Self { child, folder, hosts: None, lines, said, processes: BTreeMap::new() }
     }
 
     /// A file in the folder of its tasks.
@@ -138,8 +173,14 @@ impl Machine {
     /// A command about this machine.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(upcall());
-        command.arg("pvm").args(words).env("UPCALL_DIR", self.folder.path().join("names"));
+        command.arg("pvm").args(words).env("UPCALL_DIR", self.names());
         command
+    }
+
+    /// The folder of its names, on its first host.
+    fn names(&self) -> PathBuf {
+        let of_hosts = |hosts: &PretendedHosts| hosts.folder.path().join("home");
+        self.hosts.as_ref().map_or_else(|| self.folder.path().join("names"), of_hosts)
     }
 
     /// Runs a command about this machine. Returns its exit code, and what it prints.
@@ -229,7 +270,7 @@ impl Machine {
         }
         said.extend(self.lines.iter());
         assert_eq!(self.run(&["ps", "--json"]), (Some(0), "[]\n".into()));
-        let names = fs::read_dir(self.folder.path().join("names")).unwrap();
+        let names = fs::read_dir(self.names()).unwrap();
         assert_eq!(names.count(), 0, "names are left");
         (status.code(), said)
     }

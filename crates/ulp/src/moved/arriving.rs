@@ -1,12 +1,14 @@
 //! A ULP that comes from another process: what is checked, and how its memory is made again.
 
 use super::pages::{PIECE, PageSum};
+use super::processor::{ProcessorLack, ProcessorTraits};
 use super::state::{MOST_MAPPINGS, PageRun, SAVED, UlpMapping, UlpState, VERSIONS, words};
 use crate::backtrace::KernelRegisters;
+use crate::clock::{ClockOrigin, UlpClocks};
 use crate::image::{Image, ImageIdentity, up};
 use crate::layout::{
-    ASK_EXIT, PAGE, SLOT, TABLE_CAUGHT, TABLE_CHILDREN, TABLE_HEAP_END, TABLE_INTERRUPTED,
-    TABLE_LINES, TABLE_STACK,
+    ASK_EXIT, PAGE, SLOT, TABLE_AHEAD, TABLE_BOOT_AHEAD, TABLE_CAUGHT, TABLE_CHILDREN,
+    TABLE_HEAP_END, TABLE_INTERRUPTED, TABLE_LINES, TABLE_STACK,
 };
 use crate::own::OwnFiles;
 use crate::pid::Pid;
@@ -42,6 +44,8 @@ pub enum NotArrived {
         /// What differs.
         differs: &'static str,
     },
+    /// The ULP may use what this processor does not have.
+    Processor(ProcessorLack),
     /// The ULP has this number of descriptors, and they were not all duplicated.
     Descriptors(usize),
     /// The state cannot be one of a ULP's.
@@ -84,6 +88,9 @@ impl fmt::Display for NotArrived {
                 "{} is not the program of the task: the {differs} differs",
                 path.display()
             ),
+            Self::Processor(lack) => {
+                write!(f, "the task may use what this processor does not have: {lack}")
+            }
             Self::Descriptors(count) => {
                 write!(f, "the task has {count} open files, which were not all handed over")
             }
@@ -252,12 +259,17 @@ impl ArrivingUlp {
     ///
     /// # Errors
     /// See [`NotArrived`].
-    pub fn finish(mut self, sent: PageSum) -> Result<Ulp, NotArrived> {
+    pub fn finish(mut self, sent: PageSum, clocks: ClockOrigin) -> Result<Ulp, NotArrived> {
         if sent != self.sum {
             return Err(NotArrived::Incomplete { sent, arrived: self.sum });
         }
         self.check_words()?;
         self.ulp.fill_process();
+        if clocks == ClockOrigin::OtherKernel {
+            let ahead = self.state.clocks.ahead_of(UlpClocks::now());
+            self.ulp.set_word(TABLE_AHEAD, ahead.monotonic);
+            self.ulp.set_word(TABLE_BOOT_AHEAD, ahead.boot);
+        }
         self.fill_files()?;
         self.ulp.set_word(TABLE_CHILDREN, 0);
         for one in &self.state.mappings {
@@ -333,6 +345,9 @@ fn check(slot: &UlpSlot, image: &Image, state: &UlpState) -> Result<(), NotArriv
     };
     if let Some(differs) = differs {
         return Err(NotArrived::OtherProgram { path: path(&state.image), differs });
+    }
+    if let Some(lack) = state.processor.lack_of(&ProcessorTraits::own()) {
+        return Err(NotArrived::Processor(lack));
     }
     if [ASK_EXIT, CRASHED].contains(&state.context.what) {
         return Err(unfit("question", state.context.what));

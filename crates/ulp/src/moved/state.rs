@@ -1,5 +1,7 @@
 //! What is known of a ULP that moves, and why one cannot move.
 
+use super::processor::ProcessorTraits;
+use crate::clock::UlpClocks;
 use crate::image::ImageIdentity;
 use crate::layout::VERSION;
 use crate::switch::{ARGS, REGISTERS};
@@ -10,7 +12,7 @@ use std::path::PathBuf;
 use std::{fmt, io};
 
 /// Version of [`UlpState`], to be raised when it changes.
-const STATE_VERSION: u64 = 1;
+const STATE_VERSION: u64 = 2;
 /// Versions of the state and of the images' layout.
 pub(super) const VERSIONS: [u64; 2] = [STATE_VERSION, VERSION];
 /// Maximum number of mappings of a ULP that moves.
@@ -40,6 +42,10 @@ pub struct UlpState {
     pub stack: u64,
     /// Where the ULP waits.
     pub context: UlpContext,
+    /// The ULP's clocks when its state was taken.
+    pub clocks: UlpClocks,
+    /// The processor, as the ULP may have found it.
+    pub processor: ProcessorTraits,
     /// The registers when the ULP was interrupted last, in the kernel's order.
     pub registers: Option<[u64; REGISTERS]>,
     /// What is mapped in the slot, in ascending order.

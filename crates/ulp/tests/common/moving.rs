@@ -5,8 +5,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use upcall_ulp::slot::UlpSlot;
 use upcall_ulp::{
-    FileStamp, Image, ImageIdentity, NotArrived, NotTaken, PageSum, ProcessNumber, Ulp, UlpContext,
-    UlpMapping, UlpState,
+    ClockOrigin, FileStamp, Image, ImageIdentity, NotArrived, NotTaken, PageSum, ProcessNumber,
+    ProcessorTraits, Ulp, UlpClocks, UlpContext, UlpMapping, UlpState,
 };
 
 /// A ULP as it was taken: its state, the contents of its memory, and their sum.
@@ -32,7 +32,7 @@ pub fn take(ulp: &Ulp, image: &Image) -> Result<Taken, NotTaken> {
 pub fn arrive(taken: &Taken, image: &Image) -> Result<Ulp, NotArrived> {
     let mut new = Ulp::arrive(image, &taken.state)?;
     taken.pieces.iter().try_for_each(|(at, bytes)| new.fill(*at, bytes))?;
-    new.finish(taken.sum)
+    new.finish(taken.sum, ClockOrigin::ThisKernel)
 }
 
 /// The other process.
@@ -90,7 +90,7 @@ impl Link {
             }
         }
         let [pieces, bytes, hash] = [(); 3].map(|()| self.get().unwrap());
-        let new = new.finish(PageSum { pieces, bytes, hash }).unwrap();
+        let new = new.finish(PageSum { pieces, bytes, hash }, ClockOrigin::ThisKernel).unwrap();
         self.put(&[1]);
         Some(new)
     }
@@ -167,7 +167,18 @@ pub fn of_bytes(mut bytes: &[u8]) -> Option<Taken> {
 /// A state as bytes.
 pub fn encode(state: &UlpState) -> Vec<u8> {
     let UlpState {
-        versions, slot, slots, image, process, stack, context, registers, mappings, ..
+        versions,
+        slot,
+        slots,
+        image,
+        process,
+        stack,
+        context,
+        clocks,
+        processor,
+        registers,
+        mappings,
+        ..
     } = state;
     let FileStamp { device, inode, length, modified, changed } = image.stamp;
     let mut words = vec![versions[0], versions[1], *slot, *slots, (*process).into(), *stack];
@@ -175,6 +186,9 @@ pub fn encode(state: &UlpState) -> Vec<u8> {
     words.extend([modified, changed].into_iter().flatten().map(|time| time as u64));
     words.extend([context.sp, context.what, context.reply]);
     words.extend(context.args);
+    words.extend([clocks.monotonic, clocks.boot]);
+    words.extend(processor.features.map(u64::from));
+    words.extend(processor.registers.map(u64::from));
     words.push(registers.is_some().into());
     words.extend(registers.iter().flatten());
     words.push(mappings.len() as u64);
@@ -200,6 +214,9 @@ pub fn decode(mut bytes: &[u8]) -> Option<UlpState> {
         ([m, m_nano].map(|one| one as i64), [c, c_nano].map(|one| one as i64));
     let [sp, what, reply] = numbers(bytes)?;
     let args = numbers(bytes)?;
+    let [monotonic, boot] = numbers(bytes)?;
+    let features = numbers(bytes)?.map(|word| word as u32);
+    let sets = numbers(bytes)?.map(|word| word as u32);
     let registers = if numbers(bytes)? == [1] { Some(numbers(bytes)?) } else { None };
     let [count] = numbers(bytes)?;
     let mut mappings = Vec::new();
@@ -227,6 +244,8 @@ pub fn decode(mut bytes: &[u8]) -> Option<UlpState> {
         process: process as u32,
         stack,
         context: UlpContext { sp, what, args, reply },
+        clocks: UlpClocks { monotonic, boot },
+        processor: ProcessorTraits { features, registers: sets },
         registers,
         mappings,
         descriptors: Vec::new(),

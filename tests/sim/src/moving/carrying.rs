@@ -166,7 +166,7 @@ impl World {
         Ok(())
     }
 
-    /// Takes what has arrived: all of it, or what is due where links are slow.
+    /// Takes what has arrived: all of it, or what is due of other hosts.
     pub(super) fn hear(&mut self, rank: usize, all: bool) {
         let count = self.processes.len();
         if !self.processes[rank].batch.is_empty() {
@@ -180,9 +180,7 @@ impl World {
                 batch.extend(queue.pop_front().map(|sealed| (from, sealed)));
             }
         }
-        if !self.plan.slow {
-            batch.sort_by_key(|(_, sealed)| sealed.stamp);
-        }
+        batch.sort_by_key(|(_, sealed)| sealed.stamp);
         let process = &mut self.processes[rank];
         let stamps = batch.iter().map(|(_, sealed)| sealed.stamp);
         let latest = stamps.filter(|stamp| *stamp < u64::MAX).max().unwrap_or(0);
@@ -298,7 +296,7 @@ impl World {
 
     /// A task takes its next letter, if there is one and it runs here.
     pub(super) fn receive(&mut self, rank: usize, at: usize) -> Result<bool, String> {
-        let slow = self.plan.slow;
+        let is_causal = self.plan.is_causal();
         let Some(seat) = &mut self.processes[rank].seats[at] else { return Ok(false) };
         if !matches!(seat.state, SeatState::Runs | SeatState::Stopping) {
             return Ok(false);
@@ -310,7 +308,7 @@ impl World {
             let (number, got) = (letter.number, task.got[from]);
             return Err(format!("task {at} takes {number} of {from} after {got}"));
         }
-        if !slow && from != at && letter.clock[from] <= task.clock[from] {
+        if is_causal && from != at && letter.clock[from] <= task.clock[from] {
             let number = letter.number;
             return Err(format!(
                 "task {at} takes {number} of {from} after a message that it has caused"

@@ -19,6 +19,8 @@ pub enum Label {
     Begun,
     Leaving,
     MarkedBefore,
+    Flush,
+    Flushed,
     Take,
     Part,
     Fill,
@@ -37,13 +39,15 @@ pub enum Label {
 }
 
 /// The labels, in the order of their numbers.
-pub const LABELS: [Label; 21] = [
+pub const LABELS: [Label; 23] = [
     Label::Idle,
     Label::Handle,
     Label::Move,
     Label::Begun,
     Label::Leaving,
     Label::MarkedBefore,
+    Label::Flush,
+    Label::Flushed,
     Label::Take,
     Label::Part,
     Label::Fill,
@@ -117,8 +121,8 @@ impl MovingSummary {
 pub(super) struct Plan {
     pub(super) processes: usize,
     pub(super) tasks: usize,
-    /// Whether each message takes a time of its own.
-    pub(super) slow: bool,
+    /// The host of each process. A message to another host takes a time of its own.
+    pub(super) hosts: Vec<usize>,
     /// Trouble strikes before one effect of this many.
     pub(super) trouble: u64,
     pub(super) limits: MoveLimits,
@@ -242,14 +246,25 @@ pub(super) fn index(tid: Tid) -> usize {
     tid.number() as usize % (1 << 18) - 1
 }
 
+impl Plan {
+    /// Whether causes come before their effects: all processes are on one host.
+    pub(super) fn is_causal(&self) -> bool {
+        self.hosts.iter().all(|host| *host == self.hosts[0])
+    }
+}
+
 impl World {
     pub(super) fn new(seed: u64) -> Self {
         let dice = Dice::new(seed);
-        let slow = dice.once_in(4);
+        let several = dice.once_in(2);
+        let processes = 2 + dice.below(5) as usize;
+        let most = if several { processes as u64 } else { 1 };
+        let mut hosts = (0..processes).map(|_| dice.below(most) as usize).collect::<Vec<_>>();
+        hosts.sort_unstable();
         let plan = Plan {
-            processes: 2 + dice.below(5) as usize,
+            processes,
             tasks: 2 + dice.below(7) as usize,
-            slow,
+            hosts,
             trouble: dice.one_of(&[12, 50, 400]),
             limits: MoveLimits {
                 kept: dice.one_of(&[30, 1000, 1 << 20]),
@@ -273,7 +288,14 @@ impl World {
         let seat = Seat { task, state: SeatState::Runs, parts: 0, all: 0 };
         let process = |rank: usize| {
             let seats = births.iter().map(|birth| (*birth == rank).then(|| seat.clone()));
-            let mut moves = Moves::new(rank, count, plan.limits);
+            let of = |host: usize| plan.hosts.iter().filter(|one| **one == host).count();
+            let mut joined = of(plan.hosts[0]);
+            let mut moves = Moves::new(rank, joined, plan.limits);
+            while joined < count {
+                let more = of(plan.hosts[joined]);
+                moves.joined(joined..joined + more, &mut Vec::new());
+                joined += more;
+            }
             tids.iter().zip(&births).for_each(|(tid, birth)| moves.began(*tid, *birth));
             Process {
                 moves,
@@ -349,7 +371,8 @@ impl World {
         }
         let queue = &mut self.queues[from * self.processes.len() + to];
         let least = queue.back().map_or(self.now, |last| last.due);
-        let delay = if self.plan.slow { self.dice.magnitude(3000) } else { 0 };
+        let is_far = self.plan.hosts[from] != self.plan.hosts[to];
+        let delay = if is_far { self.dice.magnitude(3000) } else { 0 };
         queue.push_back(Sealed { stamp, due: least.max(self.now + delay), content });
     }
 
@@ -365,6 +388,8 @@ impl World {
                     MoveMessage::Begun { .. } => Label::Begun,
                     MoveMessage::Leaving { .. } => Label::Leaving,
                     MoveMessage::MarkedBefore { .. } => Label::MarkedBefore,
+                    MoveMessage::Flush { .. } => Label::Flush,
+                    MoveMessage::Flushed { .. } => Label::Flushed,
                     MoveMessage::Ready { .. } => Label::Ready,
                     MoveMessage::Settled { .. } => Label::Settled,
                     MoveMessage::MarkedAfter { .. } => Label::MarkedAfter,

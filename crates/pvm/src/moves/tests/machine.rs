@@ -37,6 +37,24 @@ pub(super) struct TestProcess {
     pub(super) is_stopped: bool,
 }
 
+impl TestProcess {
+    fn new(rank: Rank, size: usize, limits: MoveLimits) -> Self {
+        Self {
+            moves: Moves::new(rank, size, limits),
+            clock: 0,
+            places: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            stopped: BTreeMap::new(),
+            arrives: Vec::new(),
+            pin: None,
+            refusal: None,
+            is_busy: false,
+            is_dead: false,
+            is_stopped: false,
+        }
+    }
+}
+
 pub(super) struct TestMachine {
     pub(super) all: Vec<TestProcess>,
     pub(super) wires: VecDeque<(Rank, Rank, u64, TestWire)>,
@@ -49,23 +67,22 @@ impl TestMachine {
     }
 
     pub(super) fn with(size: usize, limits: MoveLimits) -> Self {
-        let process = |rank| TestProcess {
-            moves: Moves::new(rank, size, limits),
-            clock: 0,
-            places: BTreeMap::new(),
-            runs: BTreeMap::new(),
-            stopped: BTreeMap::new(),
-            arrives: Vec::new(),
-            pin: None,
-            refusal: None,
-            is_busy: false,
-            is_dead: false,
-            is_stopped: false,
-        };
-        let all = (0..size).map(process).collect();
+        let all = (0..size).map(|rank| TestProcess::new(rank, size, limits)).collect();
         let mut machine = Self { all, wires: VecDeque::new(), reports: Vec::new() };
-        machine.begin(T, 1);
+        if size > 1 {
+            machine.begin(T, 1);
+        }
         machine
+    }
+
+    /// Adds a host with one process, which knows where tasks are.
+    pub(super) fn add_host(&mut self, rank: Rank) {
+        let mut process = TestProcess::new(rank, rank, self.all[0].moves.limits);
+        let places = self.all[0].places.keys();
+        let places = places.filter_map(|tid| Some((*tid, self.all[0].moves.rank(*tid)?)));
+        process.places = places.map(|(tid, rank)| (tid, TaskPlace::In(rank))).collect();
+        self.all.push(process);
+        self.at(0, |moves, effects| moves.joined(rank..rank + 1, effects));
     }
 
     pub(super) fn begin(&mut self, tid: Tid, rank: Rank) {

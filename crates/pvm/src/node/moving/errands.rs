@@ -13,6 +13,7 @@ use crate::tid::Tid;
 use crate::transit::MoveAsker;
 use crate::wire::{Packet, PacketReader};
 use std::cmp::Reverse;
+use std::ops::Range;
 use std::time::Instant;
 use upcall_message::Rank;
 
@@ -20,6 +21,11 @@ impl Node {
     /// In the first process: records that a task has begun in a process.
     pub(in crate::node) fn begin_moves_of(&mut self, tid: Tid, rank: Rank) {
         self.moving.moves.began(tid, rank);
+    }
+
+    /// In the first process: lets tasks move to and from processes that have joined.
+    pub(in crate::node) fn admit_to_moves(&mut self, ranks: Range<Rank>) {
+        self.drive(|moves, effects| moves.joined(ranks, effects));
     }
 
     /// In the first process: records that a task has ended.
@@ -38,9 +44,6 @@ impl Node {
         self.moving.askers.insert(number, (asker, begun, from));
         if self.machine.as_ref().is_some_and(Machine::keeps_apart) {
             return self.report_move(number, tid, Err(NotMoved::Apart));
-        }
-        if self.hosts.are_several() {
-            return self.report_move(number, tid, Err(NotMoved::Hosts));
         }
         if self.defers() {
             return self.report_move(number, tid, Err(NotMoved::Saving));
@@ -146,13 +149,13 @@ fn code_of(why: NotMoved) -> i32 {
         NotMoved::NoProcess => error::NO_HOST,
         NotMoved::Lost => error::HOST_FAIL,
         NotMoved::Pinned(_) | NotMoved::Apart => error::DENIED,
-        NotMoved::Hosts => error::NOT_IMPL,
         NotMoved::UnderWay
         | NotMoved::TooMany
         | NotMoved::Refused(_)
         | NotMoved::TimedOut
         | NotMoved::Full
         | NotMoved::Saving
+        | NotMoved::HostJoined
         | NotMoved::Cancelled => error::OUT_OF_RES,
     }
 }

@@ -11,8 +11,9 @@ use crate::task::TaskMessage;
 use crate::tid::Tid;
 use crate::transit::{EarlySent, EnteringTask, StoppedTask, WatchedTask};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
 use upcall_message::Rank;
-use upcall_ulp::{Block, UlpState, twins};
+use upcall_ulp::{Block, ClockOrigin, UlpState, twins};
 
 /// Names a folder by its path, and by what it is.
 fn packed_folder(folder: &OwnedFd) -> Option<PackedFolder> {
@@ -37,14 +38,26 @@ impl Node {
         let (_, to) = self.moving.moves.leaving(tid)?;
         let are_read = self.can_read(to);
         let early = self.sent_early(tid, seat, &state);
+        let host = if self.is_near(to) { None } else { Some(self.process_habits()?) };
         let task = self.tasks[seat as usize].as_deref()?;
         let folder = match &task.folder {
             Some(folder) => Some(packed_folder(folder)?),
             None => None,
         };
-        pack(task, state, folder, |block| self.owner(block), PackedFor::Move { are_read, early })
-            .ok()
-            .flatten()
+        let why = PackedFor::Move { are_read, early };
+        let (mut packed, parts) =
+            pack(task, state, folder, |block| self.owner(block), why).ok().flatten()?;
+        if let Some((folder, umask)) = host {
+            packed.folder.get_or_insert(folder);
+            packed.umask.get_or_insert(umask);
+        }
+        Some((packed, parts))
+    }
+
+    /// The folder and the umask of this process, which a task takes along to another host.
+    fn process_habits(&mut self) -> Option<(PackedFolder, u32)> {
+        self.go_home();
+        Some((packed_folder(&crate::node::outside::folder(".").ok()?)?, self.learn_umask()))
     }
 
     /// Packs the task in this seat for a checkpoint. `None`: as for a move.
@@ -84,9 +97,11 @@ impl Node {
         })
     }
 
-    /// Returns `true` if another process can read this one's memory, as far as is known.
+    /// Returns `true` if another process can read this one's memory, as far as is known. One on
+    /// another host cannot.
     pub(super) fn can_read(&mut self, to: Rank) -> bool {
-        let can = self.moving.trials.allows_reading() && !self.moving.unreadable.contains(to);
+        let may = self.is_near(to) && self.moving.trials.allows_reading();
+        let can = may && !self.moving.unreadable.contains(to);
         if can {
             self.allow_others();
         }
@@ -124,12 +139,13 @@ impl Node {
 
     /// Sends the next part of a stopped task.
     pub(super) fn send_part(&mut self, to: Rank, (tid, epoch, at): (Tid, u64, u32)) {
-        let Some(StoppedTask { task, leaves: Some(leaves), .. }) =
+        let Some(StoppedTask { task, leaves: Some(leaves), since, .. }) =
             self.moving.stopped.get_mut(&tid)
         else {
             return;
         };
         let part = leaves.1.next(task);
+        since.1 += part.as_ref().map_or(0, |part| part.len() as u64);
         // A part with a wrong sum is refused.
         let sum = part.as_ref().map_or(0, |part| moves::sum(part));
         let head = PackedHead::Part { tid, epoch, at, sum };
@@ -229,10 +245,17 @@ impl Node {
         let Some(entering) = self.moving.arriving.remove(&tid) else { return };
         let task = entering.task;
         let (folder, since) = (task.folder().cloned(), task.since());
-        let whole = task.finish(tid).and_then(|mut task| {
-            if let Some(folder) = folder {
-                task.folder = Some(self.same_folder(&folder)?);
-            }
+        let is_near = self.is_near(entering.from);
+        let (clocks, tells) = match is_near {
+            true => (ClockOrigin::ThisKernel, Some(0)),
+            false => (ClockOrigin::OtherKernel, None),
+        };
+        let whole = task.finish(tid, clocks).and_then(|mut task| {
+            task.folder = match folder {
+                Some(folder) if is_near => Some(self.same_folder(&folder)?),
+                Some(folder) => self.far_folder(&folder)?,
+                None => None,
+            };
             Ok(task)
         });
         match whole {
@@ -240,7 +263,7 @@ impl Node {
                 if task.umask.is_some() {
                     self.learn_umask();
                 }
-                let stopped = StoppedTask { task: Box::new(task), leaves: None, since };
+                let stopped = StoppedTask { task: Box::new(task), leaves: None, since, tells };
                 self.moving.stopped.insert(tid, stopped);
                 self.drive(|moves, effects| moves.ready(tid, effects));
                 self.learn_rank(tid);
@@ -256,6 +279,17 @@ impl Node {
         let stat = rustix::fs::fstat(&own).map_err(|_| Refusal::Folder)?;
         let is_same = [stat.st_dev, stat.st_ino] == [folder.device, folder.inode];
         is_same.then_some(own).ok_or(Refusal::Folder)
+    }
+
+    /// Opens the folder with the path that a task's folder has on another host. `None`: it is that
+    /// of this process.
+    fn far_folder(&mut self, folder: &PackedFolder) -> Result<Option<OwnedFd>, Refusal> {
+        self.go_home();
+        let own = std::env::current_dir().map_err(|_| Refusal::Folder)?;
+        if own == Path::new(&folder.path) {
+            return Ok(None);
+        }
+        self.first_folder(&folder.path).map(Some).map_err(|_| Refusal::Folder)
     }
 
     fn refuse(&mut self, tid: Tid, why: Refusal) {

@@ -15,6 +15,7 @@ use crate::tid::Tid;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use upcall_message::Rank;
+use upcall_ulp::ClockOrigin;
 
 /// Maximum time without the report of a task from another process.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -139,7 +140,7 @@ impl Node {
 
     fn seat_restored(&mut self, tid: Tid, task: FillingTask) -> Result<(), Refusal> {
         let folder = task.folder().cloned();
-        let mut task = task.finish(tid)?;
+        let mut task = task.finish(tid, ClockOrigin::OtherKernel)?;
         if let Some(folder) = folder {
             self.go_home();
             // After a reboot the same folder may have another number.

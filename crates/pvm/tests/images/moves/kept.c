@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <time.h>
+#include <upvm.h>
 
 #define ROUNDS 20
 #define DEPTH 200
@@ -359,13 +360,14 @@ static void be_partner(void)
 /* ---- The director. */
 
 static int processes[2];
-static int at;
+/* The ranks of these processes begin with the first that is not the director's. */
+static int first, at;
 
 /* Moves the subject to the other one of these processes. */
 static void move(void)
 {
     at = 1 - at;
-    move_to(subject, at);
+    move_to(subject, first + at);
     MUST(process_of(subject) == processes[at]);
 }
 
@@ -402,6 +404,7 @@ static void moves(int count)
 static void direct(int has_large)
 {
     int value = 0;
+    first = upvm_process() == 0;
     processes[0] = process_of(subject);
     processes[1] = process_of(partner);
     MUST(processes[0] && processes[1] && processes[0] != processes[1]);
@@ -437,10 +440,10 @@ static void direct(int has_large)
     move_during(PERIOD);
     tell(RECEIVE, 0);
     moves(3);
-    move_to(partner, 0);
+    move_to(partner, first);
     send_int(partner, ORDER, 0);
     done();
-    move_to(partner, 1);
+    move_to(partner, first + 1);
     tell(BARRIER, 0);
     moves(3);
     pvm_barrier("kept", 3);
