@@ -42,8 +42,7 @@
 //! - Each message has a Lamport time. The clock of a process is never behind a message that it has
 //!   taken. Causal order also needs that the cause of a message has arrived before it, and that a
 //!   process handles what has arrived in the order of the times (`causal.rs`).
-//! - Causal order does not hold between hosts ([`Moves::joined`]). The order of messages between two
-//!   tasks does.
+//! - Between hosts ([`Moves::joined`]) there is no causal order. Messages of two tasks keep theirs.
 //! - The end of a process is reported after its last message was handled.
 //!
 //! # Process death
