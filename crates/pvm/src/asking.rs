@@ -1,6 +1,7 @@
 //! Requests to machines from another shell: to show their tasks, to end tasks, to halt.
 
 use crate::door::{MachineReply, MachineRequest, PATIENCE, ProcessChange, question, unpack};
+use crate::hosts::changes::TO_GO;
 use crate::shown::{self as described};
 use crate::shown::{MachineUse, MoveCost, SavedCost, ShownMachine};
 use crate::tid::Tid;
@@ -378,11 +379,16 @@ pub fn add_hosts(
     machine: Option<u32>,
     hosts: &[String],
 ) -> Result<Vec<(String, i32)>, MachineRequestError> {
-    about_hosts(machine, "add", MachineRequest::AddHosts(hosts.to_vec()))
+    /// A little more than the time for processes that are started by hand.
+    const LONGEST: Duration = Duration::from_secs(3660);
+    about_hosts(machine, "add", MachineRequest::AddHosts(hosts.to_vec()), LONGEST)
 }
 
 /// Removes hosts from a machine, with all their tasks. Returns when each has left: its name, and 0
 /// or PVM's error.
+///
+/// # Blocking
+/// For at most 30 s, the time for the hosts' processes to end, and 5 s for the machine's answer.
 ///
 /// # Errors
 /// See [`MachineRequestError`].
@@ -390,26 +396,29 @@ pub fn remove_hosts(
     machine: Option<u32>,
     hosts: &[String],
 ) -> Result<Vec<(String, i32)>, MachineRequestError> {
-    about_hosts(machine, "delete", MachineRequest::RemoveHosts(hosts.to_vec()))
+    let longest = TO_GO + PATIENCE;
+    about_hosts(machine, "delete", MachineRequest::RemoveHosts(hosts.to_vec()), longest)
 }
 
 /// Lists the hosts of a machine: name and number.
 ///
+/// # Blocking
+/// For at most 5 s if the machine does not answer.
+///
 /// # Errors
 /// See [`MachineRequestError`].
 pub fn hosts(machine: Option<u32>) -> Result<Vec<(String, i32)>, MachineRequestError> {
-    about_hosts(machine, "conf", MachineRequest::Hosts)
+    about_hosts(machine, "conf", MachineRequest::Hosts, PATIENCE)
 }
 
 fn about_hosts(
     machine: Option<u32>,
     what: &'static str,
     ask: MachineRequest,
+    longest: Duration,
 ) -> Result<Vec<(String, i32)>, MachineRequestError> {
-    /// A little more than the time for processes that are started by hand.
-    const LONGEST: Duration = Duration::from_secs(3660);
     let (machine, socket) = only(machine, what)?;
-    match MachineConnection::begin(machine, &socket, ask)?.hear_within(LONGEST)? {
+    match MachineConnection::begin(machine, &socket, ask)?.hear_within(longest)? {
         Some(MachineReply::Hosts(all)) => Ok(all),
         _ => Err(MachineRequestError::Gone { machine }),
     }

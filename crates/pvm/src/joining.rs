@@ -3,10 +3,15 @@
 //! The host asks the first process for its order, by a petition to the group
 //! (`upcall_message::petition`). It gives the token that the machine was started with. The link
 //! has proved that it is a trusted host, or a process of this user.
+//!
+//! The connection may be cut before the answer arrives, and then the host asks again, with the same
+//! key. So it gets the order that it had, and no second one. A host that asks with another key while
+//! none of its processes is there was started anew, and gets another order.
 
 use crate::error;
 use crate::hosts::{MemberOrder, own_name};
 use serde::{Deserialize, Serialize};
+use std::io;
 use std::time::Duration;
 
 /// Minimum length of a token, in bytes.
@@ -16,7 +21,10 @@ const SHORTEST: usize = 16;
 const LONGEST: usize = 256;
 
 /// Version of the request and of its answer.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+
+/// What a host names its request by. No other host knows it.
+pub(crate) type PetitionKey = [u8; 16];
 
 /// A host that joins a machine by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +62,7 @@ pub(crate) struct JoinPetition {
     token: String,
     pub(crate) name: String,
     pub(crate) processes: u32,
+    pub(crate) key: PetitionKey,
 }
 
 /// Why a petition is refused.
@@ -85,15 +94,18 @@ impl PetitionRefusal {
 
 impl JoinPetition {
     /// The petition of a host.
-    pub(crate) fn of(host: &JoiningHost) -> Vec<u8> {
+    ///
+    /// # Errors
+    /// The kernel gives no random bytes.
+    pub(crate) fn of(host: &JoiningHost) -> io::Result<Vec<u8>> {
         let petition = Self {
             version: VERSION,
             token: host.token.clone(),
             name: host.name.clone().unwrap_or_else(own_name),
             processes: u32::try_from(host.processes).unwrap_or(u32::MAX),
+            key: upcall_os::random::bytes()?,
         };
-        // For these types this does not fail.
-        postcard::to_stdvec(&petition).unwrap_or_default()
+        postcard::to_stdvec(&petition).map_err(io::Error::other)
     }
 
     /// Reads a petition to the machine with this token.
@@ -154,7 +166,8 @@ mod tests {
         let token = "0123456789abcdef";
         let of = |version, token: &str| {
             let (token, name) = (token.into(), "b".into());
-            postcard::to_stdvec(&JoinPetition { version, token, name, processes: 2 }).unwrap()
+            let petition = JoinPetition { version, token, name, processes: 2, key: [7; 16] };
+            postcard::to_stdvec(&petition).unwrap()
         };
         let read = |bytes: &[u8], token| JoinPetition::read(bytes, token).map(|one| one.processes);
         assert_eq!(read(&of(VERSION, token), Some(token)), Ok(2));
@@ -164,7 +177,7 @@ mod tests {
             (of(VERSION, "0123456789abcde"), Some(token), PetitionRefusal::Token),
             (of(VERSION, ""), Some(""), PetitionRefusal::Token),
             (of(7, token), Some(token), PetitionRefusal::Version(7)),
-            (vec![1, 9], Some(token), PetitionRefusal::Malformed),
+            (vec![VERSION as u8, 9], Some(token), PetitionRefusal::Malformed),
             (Vec::new(), Some(token), PetitionRefusal::Malformed),
         ] {
             // A machine never has an empty token.

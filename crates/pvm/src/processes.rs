@@ -283,7 +283,8 @@ pub fn run_member(args: &[String]) -> Result<(), NotRun> {
 /// # Errors
 /// See [`NotRun`].
 pub fn join(host: &JoiningHost) -> Result<(), NotRun> {
-    let answer = upcall_message::petition(&host.rendezvous, &JoinPetition::of(host), host.within);
+    let petition = JoinPetition::of(host).map_err(NotRun::Process)?;
+    let answer = upcall_message::petition(&host.rendezvous, &petition, host.within);
     let unreadable = || NotRun::Process(io::Error::other("the machine's answer cannot be read"));
     let order = order_of(&answer.map_err(NotRun::Join)?).ok_or_else(unreadable)?;
     run_ordered(order)

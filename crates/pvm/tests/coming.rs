@@ -193,6 +193,63 @@ fn a_host_whose_process_dies_while_it_comes_has_not_come() {
     machine.end();
 }
 
+/// `upcall pvm join` of two processes that stop when they have been admitted.
+#[test]
+fn who_joins_after_its_host_was_given_up_ends() {
+    if !POINTS_ARE_THERE {
+        return println!("skipped: points are in builds with debug assertions only");
+    }
+    let (programs, hosts) = (Programs::new(), PretendedHosts::new());
+    let program = programs.compiled("images/comes.c");
+    let machine = idle_machine(&hosts, &program, &["idles"]);
+    let mut command = joins(&hosts, "b", &["-p", "2"]);
+    let fault = format!("{}:{}", Point::LateMemberAdmitted.name(), Act::Stop.name());
+    let joined = started({
+        command.env("UPCALL_FAULT", fault);
+        command
+    });
+    let both = within(|| {
+        let all = descendants(joined.id());
+        let stopped = all.into_iter().filter(|one| is_stopped(*one)).collect::<Vec<_>>();
+        (stopped.len() == 2).then_some(stopped)
+    });
+    let told = said(&hosts.command(&["delete", "b"]).output().unwrap());
+    assert!(told.contains("host b has left"), "{told}");
+    both.into_iter().for_each(resume);
+    joined.wait_with_output().unwrap();
+    let told = said(&hosts.command(&["conf"]).output().unwrap());
+    assert!(!told.contains("b "), "{told}");
+    said(&hosts.command(&["halt"]).output().unwrap());
+    machine.end();
+}
+
+#[test]
+fn a_host_that_was_killed_after_it_got_its_order_joins_when_it_asks_again() {
+    if !POINTS_ARE_THERE {
+        return println!("skipped: points are in builds with debug assertions only");
+    }
+    let (programs, hosts) = (Programs::new(), PretendedHosts::new());
+    let program = programs.compiled("images/comes.c");
+    let machine = idle_machine(&hosts, &program, &["idles"]);
+    let mut command = joins(&hosts, "b", &[]);
+    command.env("UPCALL_FAULT", format!("{}:{}", Point::LateMemberFinds.name(), Act::Kill.name()));
+    assert!(!command.output().unwrap().status.success());
+    let joined = started(joins(&hosts, "b", &[]));
+    let conf = || said(&hosts.command(&["conf"]).output().unwrap());
+    within(|| conf().contains("b ").then_some(()));
+    said(&hosts.command(&["halt"]).output().unwrap());
+    machine.end();
+    assert!(joined.wait_with_output().unwrap().status.success());
+}
+
+/// The processes below this one.
+fn descendants(process: u32) -> Vec<i32> {
+    let path = format!("/proc/{process}/task/{process}/children");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let children = text.split_whitespace().filter_map(|one| one.parse::<u32>().ok());
+    children.flat_map(|one| [vec![one as i32], descendants(one)].concat()).collect()
+}
+
 /// The first process of a host notices that another one has ended, which would never join.
 #[test]
 fn a_child_that_dies_while_its_host_joins_ends_the_attempt() {

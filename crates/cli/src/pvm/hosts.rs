@@ -4,9 +4,10 @@ use super::{MOST_PROCESSES, Which, ended, make_room};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::names::some_seconds;
 use crate::output::{println, report_in_time};
-use std::fs::OpenOptions;
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use upcall_pvm::{HostStarter, JoiningHost, StartHost, StartHosts};
@@ -108,34 +109,68 @@ impl HostArgs {
 }
 
 /// Reads the token of a file, or makes the file.
+///
+/// The file appears under its name when it has the whole token: neither a killed command nor
+/// another one that reads it at the same time finds a part of it.
 fn own_token(file: &Path) -> Result<String, CommandError> {
-    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
+    if file.symlink_metadata().is_ok() {
+        return token_of(file);
+    }
+    let failed = |error: io::Error| not_usable(file, &error);
+    let name = file.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidFilename.into()))?;
+    let mut hidden = OsString::from(".");
+    hidden.push(name);
+    hidden.push(format!(".{}", std::process::id()));
+    let part = file.with_file_name(hidden);
+    // That of a command with this number that was killed.
+    let _ = std::fs::remove_file(&part);
+    let made: io::Result<String> = (|| {
+        let token = random_token()?;
+        let mut made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part)?;
+        writeln!(made, "{token}")?;
+        made.sync_all()?;
+        std::fs::hard_link(&part, file)?;
+        Ok(token)
+    })();
+    let _ = std::fs::remove_file(&part);
     match made {
-        Ok(mut made) => {
-            let written = random_token().and_then(|token| {
-                writeln!(made, "{token}")?;
-                Ok(token)
-            });
-            written.map_err(|error| {
-                // A file without a token would stay in the way.
-                let _ = std::fs::remove_file(file);
-                not_usable(file, &error)
-            })
-        }
+        // Another command has made it in the meantime.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => token_of(file),
-        Err(error) => Err(not_usable(file, &error)),
+        made => made.map_err(failed),
     }
 }
 
 fn random_token() -> io::Result<String> {
-    let mut bytes = [0; 16];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    let bytes: [u8; 16] = upcall_os::random::bytes()?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Reads the token of a file.
+/// Reads the token of a file, which nobody else can have written.
 fn token_of(file: &Path) -> Result<String, CommandError> {
-    let text = std::fs::read_to_string(file).map_err(|error| not_usable(file, &error))?;
+    /// More than the longest token has.
+    const MOST: u64 = 300;
+    let failed = |error: io::Error| not_usable(file, &error);
+    // A pipe would not open before its writer.
+    let data = file.metadata().map_err(failed)?;
+    if !data.is_file() {
+        return Err(not_usable(file, &"it is no regular file"));
+    }
+    let open = File::open(file).map_err(failed)?;
+    let data = open.metadata().map_err(failed)?;
+    let own = upcall_os::process::own_user();
+    if ![own, 0].contains(&data.uid()) {
+        return Err(not_usable(file, &"it is another user's: make one of your own"));
+    }
+    if data.mode() & 0o022 != 0 {
+        let why = "others can write to it: make another one, which nobody has written to";
+        return Err(not_usable(file, &why));
+    }
+    if data.mode() & 0o044 != 0 && data.uid() == own {
+        let name = file.display();
+        report_in_time(format_args!("--token-file {name}: others can read it (chmod 600)"));
+    }
+    let mut text = String::new();
+    open.take(MOST).read_to_string(&mut text).map_err(failed)?;
     let token = text.trim_end_matches(['\n', '\r']);
     upcall_pvm::check_token(token).map_err(|why| not_usable(file, &why))?;
     Ok(token.into())
@@ -194,7 +229,7 @@ pub struct PvmConfArgs {
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   upcall pvm join ws1:7000 --token-file token
-  srun -n 4 upcall pvm join ws1:7000 --token-file token --processes 8")]
+  srun -N 2 --ntasks-per-node 1 upcall pvm join ws1:7000 --token-file token -p 8")]
 pub struct PvmJoinArgs {
     /// Address at which the machine's processes meet.
     #[arg(value_name = "HOST:PORT")]
@@ -269,6 +304,29 @@ pub fn join(args: PvmJoinArgs) -> CommandResult {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_is_made_once_and_read_only_if_nobody_else_can_have_written_it() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        let made = own_token(&file).unwrap();
+        assert_eq!((own_token(&file).unwrap(), token_of(&file).unwrap()), (made.clone(), made));
+        let mode = |mode| std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
+        assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o600);
+        for bad in [0o620, 0o602, 0o666] {
+            mode(bad);
+            let why = token_of(&file).unwrap_err().to_string();
+            assert!(why.contains("others can write to it"), "{bad:o}: {why}");
+        }
+        mode(0o600);
+        std::fs::write(&file, "x".repeat(1000)).unwrap();
+        assert!(own_token(&file).unwrap_err().to_string().contains("16 to 256"));
+        let why = own_token(folder.path()).unwrap_err().to_string();
+        assert!(why.contains("no regular file"), "{why}");
+        // Nothing else is left behind.
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+    }
 
     #[test]
     fn a_host_has_a_name_and_a_number_of_processes() {

@@ -3,8 +3,11 @@
 
 use crate::error;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use upcall_message::Rank;
+
+/// Time within which the processes of a host end that is to leave.
+pub(crate) const TO_GO: Duration = Duration::from_secs(30);
 
 /// Number of a request to add or to remove hosts.
 pub(crate) type RequestNumber = u64;
@@ -35,7 +38,7 @@ pub(crate) enum HostState {
     Stays,
     /// It has begun to come, and is not part of the machine yet.
     Comes,
-    /// Its processes are being ended.
+    /// Its processes are being ended, or do not end although they should.
     Goes,
     /// It has not joined. Some of its processes may not have ended yet.
     Failed,
@@ -47,10 +50,11 @@ struct ComingHost {
     asked: Option<RequestedHost>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct GoingHost {
-    until: Instant,
-    asked: RequestedHost,
+    /// When the requests have failed. `None`: they have. The host gets no tasks until it ends.
+    until: Option<Instant>,
+    asked: Vec<RequestedHost>,
 }
 
 #[derive(Debug)]
@@ -81,9 +85,9 @@ impl<A> Default for HostChanges<A> {
 }
 
 impl<A> HostChanges<A> {
-    /// Returns `true` if no host comes or goes.
+    /// Returns `true` if no host comes, and no request waits for one to go.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.coming.is_empty() && self.going.is_empty()
+        self.coming.is_empty() && self.going.values().all(|one| one.until.is_none())
     }
 
     /// Begins a request for this number of hosts.
@@ -124,9 +128,11 @@ impl<A> HostChanges<A> {
         }
     }
 
-    /// A host begins to go.
+    /// A host begins to go, or is to go once more.
     pub(crate) fn goes(&mut self, host: usize, until: Instant, asked: RequestedHost) {
-        self.going.insert(host, GoingHost { until, asked });
+        let going = self.going.entry(host).or_default();
+        going.until = Some(until);
+        going.asked.push(asked);
     }
 
     /// A process knows this number of hosts.
@@ -175,7 +181,7 @@ impl<A> HostChanges<A> {
     /// A host has left. Returns `true` if it was asked to go.
     pub(crate) fn has_gone(&mut self, host: usize) -> bool {
         let Some(GoingHost { asked, .. }) = self.going.remove(&host) else { return false };
-        self.result(asked, error::OK);
+        asked.into_iter().for_each(|asked| self.result(asked, error::OK));
         true
     }
 
@@ -184,11 +190,14 @@ impl<A> HostChanges<A> {
         self.coming.iter().find(|(_, one)| one.until <= now).map(|(host, _)| *host)
     }
 
-    /// Takes a host that should have left by now. Its request has failed.
+    /// A host that should have left by now. Its requests have failed, and it gets no more tasks.
     pub(crate) fn next_stubborn(&mut self, now: Instant) -> Option<usize> {
-        let host = *self.going.iter().find(|(_, one)| one.until <= now)?.0;
-        let GoingHost { asked, .. } = self.going.remove(&host)?;
-        self.result(asked, error::HOST_FAIL);
+        let is_late = |one: &&mut GoingHost| one.until.is_some_and(|until| until <= now);
+        let mut all = self.going.iter_mut().map(|(host, one)| (*host, one));
+        let (host, going) = all.find(|(_, one)| is_late(one))?;
+        going.until = None;
+        let asked = std::mem::take(&mut going.asked);
+        asked.into_iter().for_each(|asked| self.result(asked, error::HOST_FAIL));
         Some(host)
     }
 }
@@ -196,7 +205,6 @@ impl<A> HostChanges<A> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn ranks(host: usize) -> std::ops::Range<Rank> {
         [0..2, 2..3, 3..5][host].clone()
@@ -240,8 +248,18 @@ mod tests {
         assert_eq!((changes.overdue(later), changes.next_stubborn(later)), (Some(1), Some(2)));
         assert!(changes.does_not_come(1) && !changes.does_not_come(1));
         let states = [0, 1, 2].map(|host| changes.state(host));
-        assert_eq!(states, [HostState::Stays, HostState::Failed, HostState::Stays]);
+        assert_eq!(states, [HostState::Stays, HostState::Failed, HostState::Goes]);
+        assert!(changes.is_quiet() && changes.next_stubborn(later).is_none());
         let results = vec![error::CANT_START, error::HOST_FAIL, error::OK];
         assert_eq!(changes.next_done(), Some(RequestDone { asker: 7, results }));
+        // It can be asked to go again, by several.
+        let requests = [8, 9].map(|asker| changes.request(asker, 1));
+        requests.into_iter().for_each(|one| changes.goes(2, later, (one, 0)));
+        assert!(!changes.is_quiet() && changes.has_gone(2));
+        for asker in [8, 9] {
+            let results = vec![error::OK];
+            assert_eq!(changes.next_done(), Some(RequestDone { asker, results }));
+        }
+        assert_eq!(changes.state(2), HostState::Stays);
     }
 }

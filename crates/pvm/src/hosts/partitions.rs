@@ -1,8 +1,11 @@
 //! Processes that cannot reach each other, although the first process reaches both.
 //!
 //! Each of the two drops messages for the other one, so one of them has to end: the one with the
-//! higher rank. A process that is reported may just have ended, or its whole host may be out of
-//! reach. The first process finds that out by itself within the patience. So it waits for as long.
+//! higher rank. If only one of them has reported the other, that one ends: a process that reports
+//! others without a reason ends itself, and no other one.
+//!
+//! A process that is reported may just have ended, or its whole host may be out of reach. The first
+//! process finds that out by itself within the patience. So it waits for as long.
 
 use std::time::{Duration, Instant};
 use upcall_message::Rank;
@@ -15,7 +18,24 @@ const MARGIN: Duration = Duration::from_secs(5);
 pub(crate) struct Partitions {
     /// Time from the report until it is certain.
     after: Duration,
-    pairs: Vec<(Instant, [Rank; 2])>,
+    pairs: Vec<PartedPair>,
+}
+
+/// Two processes that do not reach each other, the lower rank first.
+#[derive(Debug)]
+struct PartedPair {
+    until: Instant,
+    ranks: [Rank; 2],
+    /// Which of them have reported the other one.
+    reported: [bool; 2],
+}
+
+impl PartedPair {
+    /// The two of them. The second one is to end.
+    fn decided(self) -> [Rank; 2] {
+        let [low, high] = self.ranks;
+        if self.reported == [true, false] { [high, low] } else { [low, high] }
+    }
 }
 
 impl Partitions {
@@ -28,23 +48,26 @@ impl Partitions {
         self.pairs.is_empty()
     }
 
-    /// Adds two processes. Returns when to look at them, unless they are known.
+    /// Adds two processes, of which `one` has reported the other. Returns when to look at them,
+    /// unless they are known.
     pub(crate) fn add(&mut self, one: Rank, other: Rank, now: Instant) -> Option<Instant> {
-        let pair = [one.min(other), one.max(other)];
-        if self.pairs.iter().any(|(_, known)| *known == pair) {
+        let ranks = [one.min(other), one.max(other)];
+        let reported = ranks.map(|rank| rank == one);
+        if let Some(known) = self.pairs.iter_mut().find(|pair| pair.ranks == ranks) {
+            known.reported = [0, 1].map(|at| known.reported[at] | reported[at]);
             return None;
         }
         let until = now.checked_add(self.after)?;
-        self.pairs.push((until, pair));
+        self.pairs.push(PartedPair { until, ranks, reported });
         Some(until)
     }
 
     /// The processes that have not reached each other for long enough. Of each pair, the second one
     /// is to end.
     pub(crate) fn due(&mut self, now: Instant, is_lost: impl Fn(Rank) -> bool) -> Vec<[Rank; 2]> {
-        self.pairs.retain(|(_, pair)| !pair.iter().any(|rank| is_lost(*rank)));
-        let due = self.pairs.extract_if(.., |(until, _)| *until <= now);
-        due.map(|(_, pair)| pair).collect()
+        self.pairs.retain(|pair| !pair.ranks.iter().any(|rank| is_lost(*rank)));
+        let due = self.pairs.extract_if(.., |pair| pair.until <= now);
+        due.map(PartedPair::decided).collect()
     }
 }
 
@@ -63,5 +86,11 @@ mod tests {
         assert!(all.due(now, |_| false).is_empty());
         assert_eq!(all.due(until, |rank| rank == 3), [[2, 4]]);
         assert!(all.is_empty() && all.due(until, |_| false).is_empty());
+        // The other one reaches it.
+        for [reports, other] in [[4, 2], [2, 4]] {
+            assert_eq!(all.add(reports, other, now), Some(until));
+            assert_eq!(all.add(reports, other, now), None);
+            assert_eq!(all.due(until, |_| false), [[other, reports]]);
+        }
     }
 }

@@ -8,7 +8,7 @@ use super::Node;
 use super::seats::NOBODY;
 use crate::door::MachineReply;
 use crate::error;
-use crate::hosts::changes::{HostState, RequestDone, RequestedHost};
+use crate::hosts::changes::{HostState, RequestDone, RequestedHost, TO_GO};
 use crate::hosts::{HostComes, HostRecruiter, HostStarter, MachineHosts, MemberOrder};
 use crate::joining::{JoinPetition, answer_of, refusal_of};
 use crate::machine::Machine;
@@ -26,9 +26,6 @@ const WITHIN: Duration = Duration::from_secs(60);
 
 /// Time within which a host comes whose processes are started by hand.
 const BY_HAND: Duration = Duration::from_secs(3600);
-
-/// Time within which the processes of a host end.
-const TO_GO: Duration = Duration::from_secs(30);
 
 /// Maximum number of hosts of one request.
 const MOST_AT_ONCE: i32 = 256;
@@ -185,11 +182,31 @@ impl Node {
             Ok(asked) => asked,
             Err(why) => return petition.refuse(&why.text()),
         };
+        let known = self.hosts.named(&asked.name, 0).filter(|host| self.is_awaited(*host));
+        if let Some((host, (key, answer))) =
+            known.and_then(|host| Some((host, self.coming.orders.get(&host)?)))
+        {
+            if *key == asked.key {
+                // Its first answer was lost.
+                return petition.answer(answer);
+            }
+            self.give_up_host(host, "it asks again, after its process has ended");
+        }
         let wanted = WantedHost { name: asked.name, processes: asked.processes as usize };
         match self.expect_host(wanted, HostComes::ByItself, None) {
-            Ok((_, order)) => petition.answer(&answer_of(&order)),
+            Ok((host, order)) => {
+                let answer = answer_of(&order);
+                petition.answer(&answer);
+                self.coming.orders.insert(host, (asked.key, answer));
+            }
             Err(code) => petition.refuse(refusal_of(code)),
         }
+    }
+
+    /// Returns `true` if a host comes, and none of its processes is there.
+    fn is_awaited(&self, host: usize) -> bool {
+        let is_lost = |rank| self.link.as_ref().is_none_or(|link| link.is_lost(rank));
+        self.state_of_host(host) == HostState::Comes && self.hosts.ranks(host).all(is_lost)
     }
 
     /// Handles the table of hosts. It only grows.
@@ -218,6 +235,13 @@ impl Node {
     pub(super) fn joined(&mut self, rank: Rank) {
         if self.machine.is_some() {
             self.count_anew();
+            if !matches!(
+                self.state_of_host(self.hosts.of(rank)),
+                HostState::Stays | HostState::Comes
+            ) {
+                // Its host was given up before this process was there.
+                return self.end_process(rank);
+            }
             // Hosts may have begun to come since it was given its order.
             self.tell(rank, ControlMessage::Hosts { all: self.hosts.word() });
         }
@@ -239,6 +263,7 @@ impl Node {
         }
         report_line!("upcall pvm: host {} has not joined: {why}", self.hosts.name(host));
         self.balance_over_hosts();
+        self.coming.orders.remove(&host);
         let ranks = self.hosts.ranks(host);
         self.link.iter().for_each(|link| link.expect_no_more(&ranks));
         ranks.for_each(|rank| self.end_process(rank));
@@ -280,13 +305,16 @@ impl Node {
             return Err(error::BAD_PARAM);
         }
         let is_lost = |rank: Rank| self.link.as_ref().is_none_or(|link| link.is_lost(rank));
+        let is_nobody_there = self.hosts.ranks(host).all(is_lost);
         match self.state_of_host(host) {
             HostState::Comes => {
                 self.give_up_host(host, "it was to be removed");
-                self.coming.changes.result(asked, error::OK);
-                return Ok(());
+                if is_nobody_there {
+                    self.coming.changes.result(asked, error::OK);
+                    return Ok(());
+                }
             }
-            HostState::Stays if !self.hosts.ranks(host).all(is_lost) => {}
+            HostState::Stays | HostState::Goes if !is_nobody_there => {}
             HostState::Stays | HostState::Goes | HostState::Failed => return Err(error::NO_HOST),
         }
         let until = Instant::now() + TO_GO;
@@ -370,6 +398,7 @@ impl Node {
     /// Lets tasks move to and from the processes of a host that has joined, which learn where tasks
     /// run that are not in the processes of their names.
     fn admit_host(&mut self, host: usize) {
+        self.coming.orders.remove(&host);
         let ranks = self.hosts.ranks(host);
         self.admit_to_moves(ranks.clone());
         self.balance_over_hosts();

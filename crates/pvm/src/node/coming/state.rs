@@ -3,6 +3,7 @@
 use crate::door::Visitor;
 use crate::hosts::HostRecruiter;
 use crate::hosts::changes::HostChanges;
+use crate::joining::PetitionKey;
 use crate::tid::Tid;
 use rustix::process::Pid;
 use std::collections::BTreeMap;
@@ -14,6 +15,8 @@ pub(crate) struct NodeHosts {
     pub(crate) changes: HostChanges<HostAsker>,
     /// The commands that have started processes of hosts, by the host's index.
     pub(crate) commands: BTreeMap<usize, Pid>,
+    /// The orders of hosts that come by themselves, each with the key of its request.
+    pub(crate) orders: BTreeMap<usize, (PetitionKey, Vec<u8>)>,
     /// Number of hosts at the machine's start.
     pub(crate) first: usize,
 }
