@@ -5,8 +5,8 @@
 //! has proved that it is a trusted host, or a process of this user.
 //!
 //! The connection may be cut before the answer arrives, and then the host asks again, with the same
-//! key. So it gets the order that it had, and no second one. A host that asks with another key while
-//! none of its processes is there was started anew, and gets another order.
+//! key. So it gets the order that it had, and no second one. A host may also ask with another key
+//! while none of its processes is there: it has lost its first order, and gets another one.
 
 use crate::error;
 use crate::hosts::{MemberOrder, own_name};

@@ -110,8 +110,8 @@ impl HostArgs {
 
 /// Reads the token of a file, or makes the file.
 ///
-/// The file appears under its name when it has the whole token: neither a killed command nor
-/// another one that reads it at the same time finds a part of it.
+/// The file appears under its name when it has the whole token. So a command that is killed leaves
+/// no part of it, and another command reads none.
 fn own_token(file: &Path) -> Result<String, CommandError> {
     if file.symlink_metadata().is_ok() {
         return token_of(file);
@@ -145,7 +145,7 @@ fn random_token() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Reads the token of a file, which nobody else can have written.
+/// Reads the token of a file that no other user can have written.
 fn token_of(file: &Path) -> Result<String, CommandError> {
     /// More than the longest token has.
     const MOST: u64 = 300;
