@@ -4,7 +4,7 @@
 mod command;
 
 use command::pretended::{PretendedHosts, ReadyMachine, kill};
-use command::running::{Programs, said, within};
+use command::running::{KilledMachine, Programs, said, within};
 use command::upcall;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -205,15 +205,15 @@ fn processes_can_be_started_by_hand() {
     let mut command = hosts.command(&["run", "--rendezvous", &hosts.address, "--host", "b:2"]);
     command.args(["--with", "none", "-n", "6"]).arg("--upcall").arg(upcall());
     command.arg(&program).args(["6", "10"]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut machine = command.spawn().unwrap();
+    let mut machine = KilledMachine(Some(command.spawn().unwrap()));
     let mut line = String::new();
-    let mut errors = BufReader::new(machine.stderr.take().unwrap());
+    let mut errors = BufReader::new(machine.0.as_mut().unwrap().stderr.take().unwrap());
     errors.read_line(&mut line).unwrap();
     let words = line.trim().strip_prefix("upcall pvm: on b, run: ").unwrap();
     let mut far = Command::new("sh");
     far.args(["-c", words]).env("UPCALL_DIR", hosts.folder.path().join("b"));
     let far = far.stdin(Stdio::null()).stdout(Stdio::null()).status();
-    let done = machine.wait_with_output().unwrap();
+    let done = machine.0.take().unwrap().wait_with_output().unwrap();
     let said = said(&done);
     assert!(done.status.success() && said.contains("right"), "{said}");
     assert!(far.unwrap().success());

@@ -5,7 +5,7 @@ mod command;
 #[allow(dead_code, reason = "each test uses a part")]
 mod hosts;
 
-use command::running::{Programs, said, within};
+use command::running::{Programs, kill_all, said, within};
 use command::upcall;
 use hosts::{Host, Hosts};
 use std::fmt::Write;
@@ -105,20 +105,27 @@ impl Scene {
     }
 }
 
-/// A machine whose first task has written `ready`.
+/// A machine whose first task has written `ready`. Killed on drop.
 struct ReadyMachine {
     child: Child,
     output: BufReader<std::process::ChildStdout>,
 }
 
+impl Drop for ReadyMachine {
+    fn drop(&mut self) {
+        kill_all(&mut self.child);
+    }
+}
+
 impl ReadyMachine {
     fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut machine = Self { child, output };
         let mut line = String::new();
-        output.read_line(&mut line).unwrap();
+        machine.output.read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
-        Self { child, output }
+        machine
     }
 
     /// What it writes until its end.

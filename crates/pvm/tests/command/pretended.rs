@@ -1,6 +1,6 @@
 //! Machines over several hosts that are one.
 
-use super::running::said;
+use super::running::{kill_all, said};
 use super::upcall;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
@@ -86,20 +86,27 @@ pub fn kill(process: i32) {
     rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
 }
 
-/// A machine whose first task has written `ready`.
+/// A machine whose first task has written `ready`. Killed on drop.
 pub struct ReadyMachine {
     pub child: Child,
     pub output: BufReader<std::process::ChildStdout>,
 }
 
+impl Drop for ReadyMachine {
+    fn drop(&mut self) {
+        kill_all(&mut self.child);
+    }
+}
+
 impl ReadyMachine {
     pub fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut machine = Self { child, output };
         let mut line = String::new();
-        output.read_line(&mut line).unwrap();
+        machine.output.read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
-        Self { child, output }
+        machine
     }
 
     /// What it writes until its end.

@@ -1,7 +1,7 @@
 //! Compiles test programs, and runs them as tasks.
 
 use super::upcall;
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
@@ -79,10 +79,35 @@ pub struct KilledMachine(pub Option<Child>);
 impl Drop for KilledMachine {
     fn drop(&mut self) {
         if let Some(mut child) = self.0.take() {
-            let _ = child.kill();
-            let _ = child.wait();
+            kill_all(&mut child);
         }
     }
+}
+
+/// Kills a child that has not ended, and all processes below it. A `timeout` that is killed alone
+/// leaves its command running.
+pub fn kill_all(child: &mut Child) {
+    if matches!(child.try_wait(), Ok(None)) {
+        let mut all = vec![child.id()];
+        let mut next = 0;
+        while let Some(&process) = all.get(next) {
+            all.extend(children(process));
+            next += 1;
+        }
+        for process in all {
+            let process = process.try_into().ok().and_then(Pid::from_raw);
+            let _ = process.map(|process| kill_process(process, Signal::KILL));
+        }
+    }
+    let _ = child.wait();
+}
+
+/// The child processes of all threads of a process.
+fn children(process: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
+    let lists = threads.flatten().map(|one| std::fs::read_to_string(one.path().join("children")));
+    let numbers = |list: String| list.split(' ').flat_map(str::parse).collect::<Vec<_>>();
+    lists.flatten().flat_map(numbers).collect()
 }
 
 /// The process with this rank of the only machine in a folder.
