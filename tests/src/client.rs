@@ -337,7 +337,11 @@ impl Client {
             }
             "beside" => return beside(self.trial()?, words[1]),
             "crossings" => return Ok(crossings()),
-            "endure" => return endure(words[1], Duration::from_millis(number(2))),
+            "endure" => {
+                let end = Instant::now() + Duration::from_millis(number(2));
+                return endure(words[1], Enough::At(end));
+            }
+            "endure-binds" => return endure(words[1], Enough::Binds(number(2))),
             "refuse-memory" | "permit-memory" => return ration(words),
             "spare-descriptors" => return spare_descriptors(number(1)),
             "sum-without-memory" => return sum_without_memory(self.trial()?, number(1) as usize),
@@ -648,15 +652,36 @@ fn beside(trial: &Trial, impostor: &str) -> Outcome {
     show([calls.load(Ordering::Relaxed), worst.load(Ordering::Relaxed)])
 }
 
+/// When a client of an impostor has endured enough.
+#[derive(Clone, Copy)]
+enum Enough {
+    /// At this moment.
+    At(Instant),
+    /// After this number of binds, of which one was broken at least.
+    Binds(u64),
+}
+
+impl Enough {
+    fn is_over(self) -> bool {
+        matches!(self, Self::At(end) if Instant::now() >= end)
+    }
+
+    fn is_reached(self, binds: u64, errors: u64) -> bool {
+        match self {
+            Self::At(_) => self.is_over(),
+            Self::Binds(enough) => binds >= enough && errors > 0,
+        }
+    }
+}
+
 /// Binds to an impostor again and again, and calls until the binding is broken. Wrong results and
 /// errors do not matter. Reports the numbers of binds, calls and errors, and the longest time of a
 /// call.
-fn endure(name: &str, time: Duration) -> Outcome {
-    let end = Instant::now() + time;
+fn endure(name: &str, enough: Enough) -> Outcome {
     let (mut binds, mut calls, mut errors, mut worst) = (0, 0, 0, 0);
     let mut dice = Dice::new(now());
     let processor = OneProcessor::start();
-    while Instant::now() < end {
+    while !enough.is_reached(binds, errors) {
         // On another machine, its list of names is requested too.
         if let Some((server, _)) = name.strip_prefix("tcp://").and_then(|rest| rest.split_once('/'))
         {
@@ -676,7 +701,7 @@ fn endure(name: &str, time: Duration) -> Outcome {
             let shared = shared.clone();
             move |trial: &Trial, mut dice: Dice| {
                 for _ in 0..500 {
-                    if shared.0.load(Ordering::Relaxed) || Instant::now() >= end {
+                    if shared.0.load(Ordering::Relaxed) || enough.is_over() {
                         break;
                     }
                     let start = Instant::now();

@@ -435,7 +435,8 @@ fn bent_messages_from_clients() {
     let end = Instant::now() + Duration::from_secs(3);
     scene.honest.say("honest 2500");
     let mut rounds = 0;
-    while Instant::now() < end {
+    // A slow machine takes longer than that for the first rounds.
+    while Instant::now() < end || rounds < 100 {
         let mut stream = scene.connected();
         let mut bytes =
             if dice.below(8) == 0 { dice.bytes(16) } else { hello(SESSION, 9).to_bytes().to_vec() };
@@ -497,7 +498,8 @@ fn bent_messages_from_servers() {
         }
     });
     let mut client = place.client();
-    let numbers = client.ask(&format!("endure {name} 3000")).numbers("a client that endures");
+    // The number of binds is fixed, and not the time: a slow machine takes longer for them.
+    let numbers = client.ask(&format!("endure-binds {name} 30")).numbers("a client that endures");
     println!(
         "{} binds, {} calls, {} errors, the longest call {:.1} ms",
         numbers[0],
@@ -505,7 +507,7 @@ fn bent_messages_from_servers() {
         numbers[2],
         numbers[3] as f64 / 1e6
     );
-    assert!(numbers[0] > 10 && numbers[2] > 0, "{numbers:?}");
+    assert!(numbers[0] >= 30 && numbers[1] > 0 && numbers[2] > 0, "{numbers:?}");
     assert!(numbers[3] < 12_000_000_000, "{numbers:?}");
 }
 
