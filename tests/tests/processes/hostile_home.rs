@@ -257,7 +257,6 @@ fn guests_endure(ms: u64) {
         eventually("the hostile home stands", || {
             entered(&place.names(), "object.evil").map(drop).ok_or_else(String::new)
         });
-        let mut worked = 0;
         for way in ["kernel", "user-level"] {
             let mut guest = place.start(&format!("share evil endure {way}"));
             guest.hear().expect_ok("a guest");
@@ -267,14 +266,18 @@ fn guests_endure(ms: u64) {
             assert_eq!(guest.ask(&format!("add-at other-{way} 2")).numbers("adding"), [2]);
             guest.ask("for 300").numbers("a first turn");
             let before = Usage::of(guest.pid());
-            let numbers = guest.ask(&format!("for {ms}")).numbers("what was endured");
-            let [found, done, failed] = numbers[..] else { panic!("{numbers:?}") };
-            println!(
-                "    {way} thread: found {found} times, {done} operations were done, {failed} \
-                failed"
-            );
-            assert!(found > 0 && failed > 0, "{numbers:?}");
-            worked += done;
+            // A slow machine takes several turns.
+            let (mut all, start) = ([0; 3], Instant::now());
+            while all.contains(&0) {
+                assert!(start.elapsed() < PATIENCE, "found, done, failed: {all:?}");
+                let numbers = guest.ask(&format!("for {ms}")).numbers("what was endured");
+                let [found, done, failed] = numbers[..] else { panic!("{numbers:?}") };
+                println!(
+                    "    {way} thread: found {found} times, {done} operations were done, {failed} \
+                    failed"
+                );
+                all = [all[0] + found, all[1] + done, all[2] + failed];
+            }
             eventually("the guest has everything back", || {
                 let now = Usage::of(guest.pid());
                 let is_back = now.descriptors <= before.descriptors && now.shared <= before.shared;
@@ -283,7 +286,6 @@ fn guests_endure(ms: u64) {
             // The guest can use an honest home afterwards.
             assert_eq!(guest.ask(&format!("add-at other-{way} 3")).numbers("adding"), [5]);
         }
-        assert!(worked > 0, "no guest was let work");
     });
     let [passed, bent] =
         [&between.passed, &between.bent].map(|count| count.load(Ordering::Relaxed));
