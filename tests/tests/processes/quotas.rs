@@ -81,16 +81,23 @@ fn a_server_without_stacks_uses_no_processor_time() {
 fn a_killed_client_leaves_its_share() {
     let _company = in_company();
     let place = place();
-    let _server = place.serve("latch calls=16 latch");
+    let server = place.serve("latch calls=16 latch");
     let (mut first, mut second, mut third) =
         (bound(&place, "latch"), bound(&place, "latch"), bound(&place, "latch"));
     first.ask("hold 60").expect_ok("calls");
     expect(&mut third, "came-in", 8);
+    let descriptors = || Usage::of(server.pid()).descriptors;
+    let before = descriptors();
     first.kill();
     first.ended();
     second.ask("hold 60").expect_ok("calls");
     expect(&mut third, "came-in", 12);
-    // The server learns of the client's end a moment later than this process.
+    // The server learns of the client's end later than this process, and then closes what it had
+    // of that client.
+    eventually("the server has learnt of the client's end", || {
+        let now = descriptors();
+        if now < before { Ok(()) } else { Err(format!("{now} descriptors, {before} before")) }
+    });
     std::thread::sleep(Duration::from_millis(100));
     third.ask("let-out 68").expect_ok("letting all out");
     expect(&mut second, "holds-ended", 60);

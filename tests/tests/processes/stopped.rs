@@ -3,6 +3,7 @@
 use crate::{in_company, place};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
+use upcall_tests::place::eventually;
 
 #[test]
 fn calls_go_on_after_a_stop() {
@@ -11,16 +12,19 @@ fn calls_go_on_after_a_stop() {
     let server = place.serve("trial");
     let mut client = place.client();
     client.ask("bind trial").expect_ok("binding");
-    client.say("honest 2500");
-    for pause in [1, 30, 700] {
-        std::thread::sleep(Duration::from_millis(200));
-        server.stop();
-        std::thread::sleep(Duration::from_millis(pause));
-        server.signal(Signal::CONT);
-    }
-    let numbers = client.hear().numbers("the calls");
-    println!("{} calls, the longest {:.1} ms", numbers[0], numbers[1] as f64 / 1e6);
-    assert!(numbers[1] > 500_000_000, "a call waited for the stopped server: {numbers:?}");
+    // On a slow machine, the calls may be over before the last stop.
+    eventually("a call waits for the stopped server", || {
+        client.say("honest 2500");
+        for pause in [1, 30, 700] {
+            std::thread::sleep(Duration::from_millis(200));
+            server.stop();
+            std::thread::sleep(Duration::from_millis(pause));
+            server.signal(Signal::CONT);
+        }
+        let numbers = client.hear().numbers("the calls");
+        println!("{} calls, the longest {:.1} ms", numbers[0], numbers[1] as f64 / 1e6);
+        if numbers[1] > 500_000_000 { Ok(()) } else { Err(format!("{numbers:?}")) }
+    });
 }
 
 #[test]
