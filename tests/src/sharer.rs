@@ -4,6 +4,7 @@
 
 use crate::outcome::{Outcome, done, say, show};
 use std::io::BufRead;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use upcall::policy;
@@ -125,10 +126,14 @@ fn obey(handle: &Handle, words: &[&str]) -> Outcome {
             })?;
             done()
         }
-        // An operation that takes `ms` milliseconds.
-        ["hold", ms] => {
-            let time = Duration::from_millis(ms.parse()?);
-            handle.access(|_| std::thread::sleep(time))?;
+        // An operation that reports its begin, and lasts until the file `path` exists.
+        ["hold", path] => {
+            handle.access(|_| {
+                say(done());
+                while !Path::new(path).exists() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            })?;
             done()
         }
         // A read without an operation.

@@ -188,8 +188,8 @@ fn who_holds_it_while_stopped_is_named_and_nobody_spins() {
     let place = place();
     let (mut home, mut holder, mut other) = (made(&place, ""), found(&place), found(&place));
     other.ask("count 1").expect_ok("counting");
-    holder.say("hold 200");
-    std::thread::sleep(Duration::from_millis(50));
+    let enough = place.path().join("enough");
+    holder.ask(&format!("hold {}", enough.display())).expect_ok("the begin of an operation");
     holder.stop();
     other.ask("patience 300").expect_ok("patience");
     let pid = holder.pid().to_string();
@@ -203,6 +203,7 @@ fn who_holds_it_while_stopped_is_named_and_nobody_spins() {
         Duration::from_secs(1),
         Duration::from_millis(50),
     );
+    std::fs::write(&enough, []).unwrap();
     holder.signal(Signal::CONT);
     for party in [&mut holder, &mut other, &mut home] {
         party.hear().expect_ok("going on");
@@ -217,8 +218,7 @@ fn when_the_home_is_killed_others_are_told_and_another_one_takes_its_place() {
     let place = place();
     let (mut home, mut other, mut waits) = (made(&place, ""), found(&place), found(&place));
     other.ask("count 5").expect_ok("counting");
-    home.say("hold 60000");
-    std::thread::sleep(Duration::from_millis(50));
+    home.ask("hold /nowhere").expect_ok("the begin of an operation");
     waits.say("count 1");
     std::thread::sleep(Duration::from_millis(50));
     home.kill();
