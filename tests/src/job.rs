@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::io::Write;
 use std::path::Path;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use upcall::message::{Event, GroupBuilder, Handlers, RunError};
 use upcall_job::{Happening, Job, JobSchedule, OnDeath, SuspendMethod};
 
@@ -96,13 +96,20 @@ fn play(words: &[&str]) -> Outcome {
         ["work", path] => work(Path::new(path)),
         ["hold"] => hold(),
         // Records when it ran, until `ms` milliseconds have passed.
-        ["spin", ms, path] => spin(Duration::from_millis(ms.parse()?), path),
-        // Spins on the first processor only.
-        ["spin-first", ms, _] if std::env::var("UPCALL_RANK")? != "0" => {
-            std::thread::sleep(Duration::from_millis(ms.parse()?));
+        ["spin", ms, path] => {
+            let end = Instant::now() + Duration::from_millis(ms.parse()?);
+            spin(|| Instant::now() >= end, path)
+        }
+        // The same until the file `path` exists.
+        ["spin-until", path] => spin(|| Path::new(path).exists(), path),
+        // The same on the first processor only.
+        ["spin-first-until", path] if std::env::var("UPCALL_RANK")? != "0" => {
+            while !Path::new(path).exists() {
+                std::thread::sleep(Duration::from_millis(100));
+            }
             done()
         }
-        ["spin-first", ms, path] => spin(Duration::from_millis(ms.parse()?), path),
+        ["spin-first-until", path] => spin(|| Path::new(path).exists(), path),
         ["sleep"] => loop {
             std::thread::sleep(Duration::from_secs(1));
         },
@@ -179,10 +186,13 @@ fn hold() -> Outcome {
     }
 }
 
-fn spin(time: Duration, path: &str) -> Outcome {
-    let (begin, mut last) = (now(), now());
-    let mut ran = vec![[begin, begin]];
-    while last < begin + time.as_nanos() as u64 {
+fn spin(is_over: impl Fn() -> bool, path: &str) -> Outcome {
+    let (mut last, mut asked) = (now(), now());
+    let mut ran = vec![[last, last]];
+    while last < asked + 1_000_000 || !is_over() {
+        if last >= asked + 1_000_000 {
+            asked = last;
+        }
         let at = now();
         // Longer than the time between two readings of the clock, shorter than a turn.
         if at > last + 200_000 {
