@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use upcall_message::{
     Event, Group, GroupBuilder, Handlers, JoinError, Kind, NothingThere, Pacing, RunError,
     SendError,
@@ -284,6 +284,7 @@ fn memory_of_long_messages_is_kept_for_a_while() {
 
 #[test]
 fn try_send_says_full_and_then_diverts() {
+    let all_sent = Barrier::new(2);
     near(2, |joining| {
         let mut handlers = Handlers::new();
         let data = handlers.kind::<[u8]>("data");
@@ -308,8 +309,9 @@ fn try_send_says_full_and_then_diverts() {
                 Err(SendError::NoSuchRank { rank: 2, size: 2 })
             ));
             group.send(1, data, &sent.to_le_bytes()).unwrap();
+            all_sent.wait();
         } else {
-            thread::sleep(Duration::from_millis(200));
+            all_sent.wait();
             let mut count = 0;
             loop {
                 assert!(group.wait(Some(GUARD)));
@@ -500,14 +502,18 @@ fn what_does_not_fit_together_is_refused_by_name() {
     let join = |name: &str, joining: fn(GroupBuilder) -> GroupBuilder, kinds: fn(&mut Handlers)| {
         let mut handlers = Handlers::new();
         kinds(&mut handlers);
-        let joining = joining(GroupBuilder::new(name, 2).within(Duration::from_secs(3)));
+        let joining = joining(GroupBuilder::new(name, 2).within(GUARD));
         joining.join(handlers).map(|group| (group.rank(), group.size()))
     };
     let one = |handlers: &mut Handlers| _ = handlers.kind::<u64>("a");
     let name = name();
     thread::scope(|scope| {
         let leader = scope.spawn(|| join(&name, |joining| joining.rank(1), one));
-        thread::sleep(Duration::from_millis(300));
+        let (begun, folder) = (Instant::now(), upcall_directory::names::folder().unwrap());
+        while folder.join(format!("group.{name}")).symlink_metadata().is_err() {
+            assert!(begun.elapsed() < GUARD, "no member leads");
+            thread::sleep(Duration::from_millis(1));
+        }
         let refused = |joining, kinds, expected: &str| match join(&name, joining, kinds) {
             Err(error @ JoinError::Refused { .. }) => {
                 assert!(error.to_string().contains(expected), "{error}")
@@ -525,8 +531,7 @@ fn what_does_not_fit_together_is_refused_by_name() {
             "\"a\" that carries u32 here",
         );
         refused(|joining| joining.rank(1), one, "rank 1 is taken by process");
-        let other_size =
-            GroupBuilder::new(&name, 3).within(Duration::from_secs(3)).join(Handlers::new());
+        let other_size = GroupBuilder::new(&name, 3).within(GUARD).join(Handlers::new());
         assert!(
             other_size
                 .unwrap_err()

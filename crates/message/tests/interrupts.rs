@@ -42,7 +42,7 @@ fn promise() -> Promise {
 /// Computes until `done`, which a handler makes true. The computation allocates and frees, as
 /// ordinary code does.
 fn computes_until(done: impl Fn() -> bool) {
-    let ends = Instant::now() + Duration::from_secs(30);
+    let ends = Instant::now() + Duration::from_secs(40);
     while !done() {
         assert!(Instant::now() < ends, "no handler comes");
         black_box((0..200_u64).map(|at| at.to_string()).collect::<Vec<_>>());
@@ -161,7 +161,7 @@ fn operations_and_interrupts_do_not_disturb_each_other() {
             });
             while texts.load(SeqCst) < COUNT / 10 {
                 assert!(
-                    group.poll() > 0 || group.wait(Some(Duration::from_secs(30))),
+                    group.poll() > 0 || group.wait(Some(Duration::from_secs(40))),
                     "nothing comes"
                 );
             }

@@ -10,7 +10,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use upcall_message::accounts;
+use upcall_message::accounts::{self, MemberStatsReading, MemberStop};
 use upcall_message::{Group, GroupBuilder, Handlers, Kind, SendError};
 use upcall_os::headroom::Headroom;
 
@@ -65,6 +65,22 @@ fn take(group: &Group, seen: &Cell<u64>, all: u64) {
     }
 }
 
+/// Waits until a member in this process is stopped that `is_meant` accepts.
+fn await_stop(is_meant: impl Fn(&MemberStatsReading, &MemberStop) -> bool) {
+    let begun = Instant::now();
+    loop {
+        let own = accounts::of(std::process::id()).unwrap();
+        let is_stopped = |member: &MemberStatsReading| {
+            member.stopped.as_ref().is_some_and(|stop| is_meant(member, stop))
+        };
+        if own.iter().any(|account| is_stopped(&account.read())) {
+            return;
+        }
+        assert!(begun.elapsed() < GUARD, "no member is stopped: {own:?}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn a_flood_is_stopped_and_goes_on_and_others_do_not_notice() {
     const ALL: u64 = 4000; // 32 MiB
@@ -84,16 +100,15 @@ fn a_flood_is_stopped_and_goes_on_and_others_do_not_notice() {
             }
             1 => {
                 // It does not poll until the flood is stopped; the third one's messages go on.
-                let (mut before, begun) = (u64::MAX, Instant::now());
-                while begun.elapsed() < Duration::from_secs(60) {
-                    thread::sleep(Duration::from_millis(100));
-                    let now = (sent.load(Ordering::Relaxed), others.load(Ordering::Relaxed));
-                    if now.0 == before && now.1 > 10 {
-                        break;
-                    }
-                    before = now.0;
-                }
+                await_stop(|member, stop| member.share == 8 * MIB && stop.rank == 1);
+                let before = sent.load(Ordering::Relaxed);
                 assert!((900..1200).contains(&before), "stopped at {before}");
+                let (reached, begun) = (others.load(Ordering::Relaxed), Instant::now());
+                while others.load(Ordering::Relaxed) <= reached + 10 {
+                    assert!(begun.elapsed() < GUARD, "others are stopped, too");
+                    thread::sleep(Duration::from_millis(1));
+                }
+                assert_eq!(sent.load(Ordering::Relaxed), before, "it goes on");
                 take(&group, &seen, ALL);
             }
             _ => {
@@ -425,7 +440,7 @@ fn long_messages_count_from_the_first_one_on() {
         let long: Kind<[u8]> = handlers.kind("long");
         let group = joining.limit(9 * MIB).join(handlers).unwrap();
         let taken = |size: u64| {
-            let ends = Instant::now() + Duration::from_secs(20);
+            let ends = Instant::now() + Duration::from_secs(40);
             // Messages of the barrier wake, too.
             while group.receive(|message| assert_eq!(message.size(), size as usize)).is_err() {
                 assert!(Instant::now() < ends, "nothing comes");
@@ -468,15 +483,6 @@ fn with_little_memory_left_nobody_buffers_more_and_all_go_on_when_there_is_more(
         let kind = numbered(&mut handlers, &seen);
         let headroom = || Some(Headroom { left: LEFT.load(Ordering::Relaxed), of: 1000 });
         let group = joining.headroom(headroom).join(handlers).unwrap();
-        let stands_still = || {
-            let (mut before, begun) = (u64::MAX, Instant::now());
-            while sent.load(Ordering::Relaxed) != before {
-                assert!(begun.elapsed() < Duration::from_secs(60));
-                before = sent.load(Ordering::Relaxed);
-                thread::sleep(Duration::from_millis(200));
-            }
-            before
-        };
         if group.rank() == 0 {
             for number in 0..ALL {
                 if number == ALL / 2 {
@@ -487,15 +493,15 @@ fn with_little_memory_left_nobody_buffers_more_and_all_go_on_when_there_is_more(
             }
         } else {
             // One segment more, or two, until it checks.
-            let at = stands_still();
+            await_stop(|_, stop| stop.memory_is_low && stop.rank == 1);
+            let at = sent.load(Ordering::Relaxed);
             assert!((ALL / 2 - 1..ALL - 100).contains(&at), "{at}");
-            let own = accounts::of(std::process::id()).unwrap();
-            let low = |read: &accounts::MemberStatsReading| {
-                read.stopped.is_some_and(|stopped| stopped.memory_is_low && stopped.rank == 1)
-            };
-            assert!(own.iter().any(|account| low(&account.read())), "{own:?}");
             LEFT.store(500, Ordering::Relaxed);
-            assert_eq!(stands_still(), ALL);
+            let begun = Instant::now();
+            while sent.load(Ordering::Relaxed) != ALL {
+                assert!(begun.elapsed() < GUARD, "{} of {ALL}", sent.load(Ordering::Relaxed));
+                thread::sleep(Duration::from_millis(1));
+            }
             take(&group, &seen, ALL);
         }
         group.barrier().unwrap();

@@ -40,7 +40,7 @@ fn on_a_processor<T>(pacing: Pacing, body: impl FnOnce() -> T) -> T {
 
 /// Blocks the calling thread until `done`, which a handler makes true.
 fn sleeps_until(done: impl Fn() -> bool) {
-    let ends = Instant::now() + Duration::from_secs(20);
+    let ends = Instant::now() + Duration::from_secs(40);
     while !done() {
         assert!(Instant::now() < ends, "no handler comes");
         upcall_thread::sleep(Duration::from_millis(1));
@@ -93,7 +93,7 @@ fn a_handler_runs_though_threads_are_always_ready() {
         for value in 1..=1000 {
             group.send(1 - group.rank(), count, &value).unwrap();
         }
-        let ends = Instant::now() + Duration::from_secs(20);
+        let ends = Instant::now() + Duration::from_secs(40);
         while sum.get() < 500_500 {
             assert!(Instant::now() < ends, "{} of 500500", sum.get());
             upcall_thread::yield_now();
@@ -119,7 +119,7 @@ fn in_a_section_no_handler_runs_and_at_its_end_all_do() {
             let before = got.borrow().len();
             // The other one sends now: the message arrives and stays there, although this thread
             // reaches safe points.
-            let ends = Instant::now() + Duration::from_secs(20);
+            let ends = Instant::now() + Duration::from_secs(40);
             while !group.available() {
                 assert!(Instant::now() < ends);
                 upcall_thread::sleep(Duration::from_micros(100));
@@ -257,7 +257,7 @@ fn a_handler_that_panics_ends_itself_only() {
         let group = joining.join(handlers).unwrap();
         (1..=10).for_each(|value| group.send(1 - group.rank(), number, &value).unwrap());
         while sum.get() < 55 {
-            assert!(group.wait(Some(Duration::from_secs(20))), "{}", sum.get());
+            assert!(group.wait(Some(Duration::from_secs(40))), "{}", sum.get());
         }
         group.barrier().unwrap();
     });
@@ -288,7 +288,7 @@ fn without_upcalls_nothing_runs_that_is_not_polled_for() {
         handlers.on(number, move |_, _, value| seen.set(value));
         let group = joining.upcalls(false).join(handlers).unwrap();
         group.send(1 - group.rank(), number, &7).unwrap();
-        assert!(group.wait(Some(Duration::from_secs(20))));
+        assert!(group.wait(Some(Duration::from_secs(40))));
         upcall_thread::sleep(Duration::from_millis(2));
         assert_eq!(got.get(), 0);
         // Perhaps also a message of the other one's barrier.
@@ -312,7 +312,7 @@ fn a_thread_that_waits_is_woken_by_messages_without_handlers_and_by_events() {
                 Some("well")
             );
             while group.event().is_none() {
-                assert!(group.wait(Some(Duration::from_secs(20))));
+                assert!(group.wait(Some(Duration::from_secs(40))));
                 spun.set(spun.get() + 1);
             }
             assert!(spun.get() < 10, "{} times round", spun.get());
@@ -371,7 +371,7 @@ fn a_group_outlives_its_virtual_processor() {
         GroupBuilder::new(&ours, 2).rank(0).join(handlers).unwrap()
     });
     while got.get() == 0 {
-        assert!(group.wait(Some(Duration::from_secs(20))));
+        assert!(group.wait(Some(Duration::from_secs(40))));
         group.poll();
     }
     drop(group);
@@ -453,7 +453,7 @@ fn a_wait_ends_when_another_thread_has_received_the_message() {
                 }
                 ended.set(ended.get() + 1);
                 // The end of a handler would wake the other thread.
-                let ends = Instant::now() + Duration::from_secs(20);
+                let ends = Instant::now() + Duration::from_secs(40);
                 while ended.get() < 2 && Instant::now() < ends {
                     upcall_thread::sleep(Duration::from_millis(1));
                 }
