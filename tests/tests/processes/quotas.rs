@@ -3,6 +3,7 @@
 
 use crate::{in_company, place};
 use std::time::Duration;
+use upcall::directory::tallies;
 use upcall_tests::party::{Party, Said};
 use upcall_tests::place::{Place, eventually};
 use upcall_tests::usage::{Usage, come_to_rest};
@@ -81,22 +82,22 @@ fn a_server_without_stacks_uses_no_processor_time() {
 fn a_killed_client_leaves_its_share() {
     let _company = in_company();
     let place = place();
-    let server = place.serve("latch calls=16 latch");
+    let _server = place.serve("latch calls=16 latch");
     let (mut first, mut second, mut third) =
         (bound(&place, "latch"), bound(&place, "latch"), bound(&place, "latch"));
     first.ask("hold 60").expect_ok("calls");
     expect(&mut third, "came-in", 8);
-    let descriptors = || Usage::of(server.pid()).descriptors;
-    let before = descriptors();
+    let tallies = tallies(&place.sockets()[0]).expect("tallies").1;
+    let is_counted = |pid| tallies.read().iter().any(|reading| reading.client == pid);
+    let pid = first.pid();
+    assert!(is_counted(pid), "the first client has a binding");
     first.kill();
     first.ended();
     second.ask("hold 60").expect_ok("calls");
     expect(&mut third, "came-in", 12);
-    // The server learns of the client's end later than this process, and then closes what it had
-    // of that client.
+    // The server learns of the client's end later than this process.
     eventually("the server has learnt of the client's end", || {
-        let now = descriptors();
-        if now < before { Ok(()) } else { Err(format!("{now} descriptors, {before} before")) }
+        if is_counted(pid) { Err("it has a binding".into()) } else { Ok(()) }
     });
     std::thread::sleep(Duration::from_millis(100));
     third.ask("let-out 68").expect_ok("letting all out");
