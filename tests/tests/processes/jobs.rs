@@ -576,20 +576,23 @@ fn a_co_scheduled_jobs_idle_processor_is_used_by_another() {
     let (mut whole, whole_ends) = spinning_until(&place, "schedule=co", "whole");
     whole.hear().expect_ok("the start");
     let pids = members(&place, "whole");
-    // Wait until the supervisors have seen that the second member of `half` sleeps.
-    std::thread::sleep(Duration::from_millis(100));
-    let mut stopped = [0, 0];
-    for _ in 0..200 {
-        for (pid, stopped) in pids.iter().zip(&mut stopped) {
-            *stopped += usize::from(state(*pid) == Some('T'));
+    // The supervisors have to see first that the second member of `half` sleeps. On a busy machine
+    // they may also be late later.
+    eventually("the idle processor is used", || {
+        let mut stopped = [0, 0];
+        for _ in 0..200 {
+            for (pid, stopped) in pids.iter().zip(&mut stopped) {
+                *stopped += usize::from(state(*pid) == Some('T'));
+            }
+            std::thread::sleep(Duration::from_millis(3));
         }
-        std::thread::sleep(Duration::from_millis(3));
-    }
-    println!(
-        "    of 200 checks, suspended where both have work: {}, where one has: {}",
-        stopped[0], stopped[1]
-    );
-    assert!(stopped[0] > 40 && stopped[1] < stopped[0] / 2, "{stopped:?}");
+        println!(
+            "    of 200 checks, suspended where both have work: {}, where one has: {}",
+            stopped[0], stopped[1]
+        );
+        let is_used = stopped[0] > 40 && stopped[1] < stopped[0] / 2;
+        if is_used { Ok(()) } else { Err(format!("{stopped:?}")) }
+    });
     [half_ends, whole_ends].iter().for_each(|path| std::fs::write(path, []).expect("the end"));
     finish(&mut half);
     finish(&mut whole);
