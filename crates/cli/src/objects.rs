@@ -285,8 +285,18 @@ mod tests {
     use super::*;
     use crate::output::json;
     use std::io::{BufRead, BufReader};
-    use std::process::{Command, Stdio};
+    use std::process::{Child, Command, Stdio};
     use upcall::home::{DataError, Homed, Operation, Place};
+
+    /// A process that is killed on drop.
+    struct Killed(Child);
+
+    impl Drop for Killed {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
 
     struct Add;
 
@@ -359,18 +369,20 @@ mod tests {
         command
             .args(["objects::tests::a_home_in_an_operation", "--exact", "--nocapture"])
             .env(HOME_OF, &name);
-        let mut home = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(home.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let home = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        // A stopped process does not notice that its input ends.
+        let mut home = Killed(home);
+        let mut lines = BufReader::new(home.0.stdout.take().unwrap()).lines().map_while(Result::ok);
         assert!(lines.any(|line| line == "is in it"));
         let stopped =
-            Command::new("kill").args(["-STOP", &home.id().to_string()]).status().unwrap();
+            Command::new("kill").args(["-STOP", &home.0.id().to_string()]).status().unwrap();
         assert!(stopped.success());
         let mut objects = UserObjects::default();
         let own = [name];
         objects.renew();
         let [row] = &objects.read(&own, None)[..] else { panic!("{:?}", objects.silent) };
         assert!(
-            row.changes >= 99 && (row.home, row.holder) == (home.id(), Some(home.id())),
+            row.changes >= 99 && (row.home, row.holder) == (home.0.id(), Some(home.0.id())),
             "{row:?}"
         );
         objects.renew();
@@ -378,8 +390,7 @@ mod tests {
             panic!("{:?}", objects.silent)
         };
         assert_eq!((row.changes, row.per_s(row.changes), row.per_s(10)), (0, 0.0, 5.0));
-        home.kill().unwrap();
-        home.wait().unwrap();
+        drop(home);
         objects.renew();
         assert!(objects.read(&own, None).is_empty() && !objects.silent.contains_key(&own[0]));
     }

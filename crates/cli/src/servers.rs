@@ -298,7 +298,18 @@ fn status_field(pid: u32, name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::{Child, Command};
     use std::sync::Barrier;
+
+    /// A process that is killed on drop.
+    struct Killed(Child);
+
+    impl Drop for Killed {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
 
     /// Each question waits for the others, so it would hang if they were asked in turn.
     #[test]
@@ -389,8 +400,8 @@ mod tests {
     fn a_debugger_is_told_apart_from_a_signal() {
         let own = std::process::id();
         assert_eq!(stop_of(own), None);
-        let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("sleep");
-        let pid = child.id();
+        let child = Killed(Command::new("sleep").arg("600").spawn().expect("sleep"));
+        let pid = child.0.id();
         match upcall_os::trace::HeldThread::seize(pid) {
             Err(error) => eprintln!("skipped: the kernel permits no tracing: {error}"),
             Ok(held) => {
@@ -406,8 +417,7 @@ mod tests {
                 drop(held);
             }
         }
-        child.kill().expect("its own child");
-        child.wait().expect("its own child");
+        drop(child);
         assert!(StoppedBy::Signal.explain(7).contains("`kill -CONT 7`"));
     }
 }

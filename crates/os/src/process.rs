@@ -228,17 +228,20 @@ pub fn is_runnable(pid: u32) -> bool {
 mod tests {
     use super::*;
     use crate::socket::has_ended;
+    use crate::trace::tests::Killed;
 
     #[test]
     fn a_process_is_known_by_number_and_birth() {
-        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
-        let at = born(child.id()).unwrap();
-        let fd = open(child.id(), at).unwrap().unwrap();
-        assert!(!has_ended(&fd) && open(child.id(), at + 1).unwrap().is_none());
-        child.kill().unwrap();
-        child.wait().unwrap();
+        let mut child = Killed(Command::new("sleep").arg("100").spawn().unwrap());
+        let at = born(child.0.id()).unwrap();
+        let fd = open(child.0.id(), at).unwrap().unwrap();
+        assert!(!has_ended(&fd) && open(child.0.id(), at + 1).unwrap().is_none());
+        child.0.kill().unwrap();
+        child.0.wait().unwrap();
         assert!(
-            has_ended(&fd) && born(child.id()).is_none() && open(child.id(), at).unwrap().is_none()
+            has_ended(&fd)
+                && born(child.0.id()).is_none()
+                && open(child.0.id(), at).unwrap().is_none()
         );
     }
 
@@ -249,7 +252,7 @@ mod tests {
                 .unwrap()
         };
         let own = || open(std::process::id());
-        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let mut child = Killed(Command::new("sleep").arg("100").spawn().unwrap());
         // Kernels before 6.9 have no identity for a pidfd.
         assert_eq!(identity(own()), identity(own()));
         assert_eq!(
@@ -257,14 +260,14 @@ mod tests {
             identity(own()).or_else(|| identity_of_number(std::process::id()))
         );
         if let Some(own) = identity(own()) {
-            assert_ne!(identity(open(child.id())), Some(own));
+            assert_ne!(identity(open(child.0.id())), Some(own));
         }
-        assert_ne!(identity_of_number(child.id()), identity_of_number(std::process::id()));
+        assert_ne!(identity_of_number(child.0.id()), identity_of_number(std::process::id()));
         assert_eq!(identity_of_number(0), None);
         let (reader, _writer) = std::io::pipe().unwrap();
         assert_eq!(identity(reader), None);
-        child.kill().unwrap();
-        child.wait().unwrap();
+        child.0.kill().unwrap();
+        child.0.wait().unwrap();
     }
 
     #[test]

@@ -202,12 +202,13 @@ impl Drop for HeldThread {
 }
 
 #[cfg(all(test, not(miri)))]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::process::{Child, Command};
     use std::time::{Duration, Instant};
 
-    struct Killed(Child);
+    /// A process that is killed on drop.
+    pub(crate) struct Killed(pub(crate) Child);
 
     impl Drop for Killed {
         fn drop(&mut self) {
