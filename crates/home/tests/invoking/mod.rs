@@ -311,6 +311,8 @@ pub fn what_is_masked_waits_and_is_run_then(way: Way) {
     let serving = home.serve(operations()).unwrap();
     let begun = &Barrier::new(2);
     thread::scope(|scope| {
+        // A panic in here drops it, so that the call returns with an error.
+        let serving = serving;
         scope.spawn(move || {
             away.urgent::<Add>(1).unwrap();
             begun.wait();
