@@ -46,6 +46,10 @@
 //! - The end of a process is reported after its last message was handled.
 //!
 //! # Process death
+//! A process that has ended sends no mark. Its last messages have arrived, but a task that has left
+//! it may carry messages for which it owes a mark (`keeping`). So its second marks count as sent
+//! when the first process has announced it as cleared: all such messages have been sent.
+//!
 //! Before the commit a task ends with the old process, and afterwards with the new one. If the new
 //! one ends before the commit, the move is aborted. Messages that a process keeps end with it:
 //! their senders end at the same time. A process that is cut off, and goes on, runs no task twice:
@@ -104,7 +108,7 @@ impl<M: Clone, E> Moves<M, E> {
     /// The state of process `rank` of `size`, without moves. All processes are on one host.
     pub fn new(rank: Rank, size: usize, limits: MoveLimits) -> Self {
         Self {
-            peers: Peers { rank, lost: RankSet::default() },
+            peers: Peers { rank, lost: RankSet::default(), cleared: RankSet::default() },
             limits,
             first: (rank == 0).then(|| Deciding::new(size)),
             leaving: Leaving::new(),
@@ -128,13 +132,18 @@ impl<M: Clone, E> Moves<M, E> {
             return Vec::new();
         }
         let tids = self.decide(effects, |first, peers, out| first.lost(rank, peers, out));
+        self.count_lost(effects);
+        self.run_own(effects);
+        tids.unwrap_or_default()
+    }
+
+    /// Goes on where the marks of a process that has ended were missing.
+    fn count_lost(&mut self, effects: &mut Vec<MoveEffect<M, E>>) {
         let peers = self.peers;
         let out = &mut RoleOutput { rank: peers.rank, own: &mut self.own, effects };
         self.keeping.lost(&peers, out);
         self.leaving.lost(&peers, out);
         self.arriving.lost(&peers, out);
-        self.run_own(effects);
-        tids.unwrap_or_default()
     }
 
     /// Keeps a message that a task here sends to a task whose place is [`TaskPlace::Held`].
@@ -278,7 +287,11 @@ impl<M: Clone, E> Moves<M, E> {
                 }
                 let out = &mut RoleOutput { rank: peers.rank, own: &mut self.own, effects };
                 if carries {
-                    out.tell(from, MoveMessage::Resent { tid, epoch });
+                    let resent = MoveMessage::Resent { tid, epoch };
+                    if from != 0 {
+                        out.tell(from, resent.clone());
+                    }
+                    out.tell(0, resent);
                 }
             }
         }
@@ -317,7 +330,20 @@ impl<M: Clone, E> Moves<M, E> {
                 self.arriving.marked_after((from, tid, epoch), peers, out);
                 self.leaving.marked_after((from, tid, epoch), peers, out);
             }
-            MoveMessage::Resent { tid, epoch } => self.keeping.resent_by(tid, epoch, out),
+            MoveMessage::Resent { tid, epoch } => {
+                self.keeping.resent_by(tid, epoch, out);
+                self.decide(effects, |first, peers, out| {
+                    first.resent(from, tid, epoch, peers, out)
+                });
+            }
+            MoveMessage::Cleared { rank } if from == 0 => {
+                self.peers.cleared.insert(rank);
+                self.count_lost(effects);
+            }
+            MoveMessage::Ended { ranks } if from == 0 => {
+                self.peers.lost = self.peers.lost.or(ranks);
+                self.count_lost(effects);
+            }
             message => {
                 _ = self.decide(effects, |first, peers, out| {
                     handle_first(first, from, message, peers, out);
@@ -339,7 +365,9 @@ fn handle_first<M, E>(
         MoveMessage::Begun { tid, epoch } => first.begun((from, tid, epoch), peers, out),
         MoveMessage::Copies { tid, epoch } => first.copies(from, tid, epoch),
         MoveMessage::Stays { tid, epoch, why } => first.stays((from, tid, epoch, why), peers, out),
-        MoveMessage::Ready { tid, epoch } => first.ready((from, tid, epoch), peers, out),
+        MoveMessage::Ready { tid, epoch, carries } => {
+            first.ready((from, tid, epoch), carries, peers, out);
+        }
         MoveMessage::Flushed { tid, epoch } => first.flushed((from, tid, epoch), peers, out),
         MoveMessage::Refused { tid, epoch, why } => {
             first.refused((from, tid, epoch, why), peers, out);

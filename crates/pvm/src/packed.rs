@@ -338,12 +338,15 @@ fn held_blocks(task: &Task, leaves: bool, owner_of: impl Fn(&Block) -> Rank) -> 
 /// something with which it cannot move.
 pub(crate) fn pack(
     task: &Task,
-    ulp: UlpState,
+    mut ulp: UlpState,
     folder: Option<PackedFolder>,
     owner_of: impl Fn(&Block) -> Rank,
     why: PackedFor,
 ) -> io::Result<Option<(PackedTask, PackedParts)>> {
     let now = Instant::now();
+    // Not before the times that are left are calculated: by its clocks, no sleep of the task is too
+    // short.
+    ulp.clocks = task.ulp.clocks();
     let Some(state) = PackedState::of(task.state, now) else { return Ok(None) };
     let leaves = matches!(why, PackedFor::Move { .. });
     let (are_read, early) = why.contents();

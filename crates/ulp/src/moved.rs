@@ -170,7 +170,7 @@ impl Ulp {
             process: self.process(),
             stack: self.slot.stack_size(),
             context,
-            clocks: UlpClocks::now().plus(self.ahead()),
+            clocks: self.clocks(),
             processor: ProcessorTraits::own(),
             registers: self.rest.registers.as_ref().map(|registers| registers.0),
             mappings,
@@ -178,9 +178,11 @@ impl Ulp {
         })
     }
 
-    /// How far the ULP's clocks are ahead of the kernel's.
-    fn ahead(&self) -> UlpClocks {
-        UlpClocks { monotonic: self.word(TABLE_AHEAD), boot: self.word(TABLE_BOOT_AHEAD) }
+    /// The ULP's clocks now.
+    pub fn clocks(&self) -> UlpClocks {
+        let ahead =
+            UlpClocks { monotonic: self.word(TABLE_AHEAD), boot: self.word(TABLE_BOOT_AHEAD) };
+        UlpClocks::now().plus(ahead)
     }
 
     /// As [`state`](Self::state) at any place in the code: to prepare for the ULP, and not to

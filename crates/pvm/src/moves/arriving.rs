@@ -123,7 +123,8 @@ impl<M> Arriving<M> {
         let Some(task) = self.tasks.get_mut(&tid) else { return };
         if task.phase == ArrivingPhase::Checks {
             task.phase = ArrivingPhase::Waits;
-            out.tell(0, MoveMessage::Ready { tid, epoch: task.epoch });
+            let carries = !task.carried.is_empty();
+            out.tell(0, MoveMessage::Ready { tid, epoch: task.epoch, carries });
         }
     }
 
@@ -183,7 +184,7 @@ impl<M> Arriving<M> {
 
     fn finish<E>(&mut self, tid: Tid, peers: &Peers, out: &mut RoleOutput<'_, M, E>) {
         let Some(task) = self.tasks.get_mut(&tid) else { return };
-        if task.phase != ArrivingPhase::Merges || !peers.are_in(task.after, task.all) {
+        if task.phase != ArrivingPhase::Merges || !peers.have_marked_after(task.after, task.all) {
             return;
         }
         let (epoch, waits) = (task.epoch, std::mem::take(&mut task.waits));

@@ -79,6 +79,8 @@ struct OpenMove<E> {
     unflushed: RankSet,
     /// Whether the new process has all of the task.
     is_ready: bool,
+    /// Whether the task carries messages for other tasks, which its new process has not sent yet.
+    carries: bool,
 }
 
 impl<E> OpenMove<E> {
@@ -97,6 +99,8 @@ impl<E> OpenMove<E> {
 pub(super) struct Deciding<E> {
     /// The processes of each host.
     hosts: Vec<RankSet>,
+    /// Processes that have ended, and that the others know as cleared.
+    cleared: RankSet,
     tasks: BTreeMap<Tid, Located>,
     open: BTreeMap<Tid, OpenMove<E>>,
     /// The last epoch.
@@ -107,7 +111,8 @@ impl<E> Deciding<E> {
     /// A machine of `size` processes of one host.
     pub(super) fn new(size: usize) -> Self {
         let hosts = vec![RankSet::from(0..size)];
-        Self { hosts, tasks: BTreeMap::new(), open: BTreeMap::new(), last: 0 }
+        let cleared = RankSet::default();
+        Self { hosts, cleared, tasks: BTreeMap::new(), open: BTreeMap::new(), last: 0 }
     }
 
     /// All processes of the machine, also those that have ended.
@@ -136,6 +141,10 @@ impl<E> Deciding<E> {
             self.abort(tid, NotMoved::HostJoined, peers, out);
         }
         self.hosts.push(ranks);
+        for rank in ranks.ranks() {
+            out.tell(rank, MoveMessage::Ended { ranks: peers.lost });
+            self.cleared.ranks().for_each(|one| out.tell(rank, MoveMessage::Cleared { rank: one }));
+        }
     }
 
     pub(super) fn began(&mut self, tid: Tid, rank: Rank) {
@@ -211,6 +220,7 @@ impl<E> Deciding<E> {
             next,
             unflushed: RankSet::default(),
             is_ready: false,
+            carries: false,
         };
         self.open.insert(tid, open);
         out.tell(from, MoveMessage::Move { tid, epoch, to });
@@ -263,12 +273,13 @@ impl<E> Deciding<E> {
     pub(super) fn ready<M>(
         &mut self,
         (from, tid, epoch): (Rank, Tid, u64),
+        carries: bool,
         peers: &Peers,
         out: &mut RoleOutput<'_, M, E>,
     ) {
         let Some(open) = self.current(tid, epoch) else { return };
         if open.to == from {
-            open.is_ready = true;
+            (open.is_ready, open.carries) = (true, carries);
             self.commit_if_complete(tid, peers, out);
         }
     }
@@ -377,6 +388,37 @@ impl<E> Deciding<E> {
         }
     }
 
+    /// Handles that a task's new process has sent what the task has brought along.
+    pub(super) fn resent<M>(
+        &mut self,
+        from: Rank,
+        tid: Tid,
+        epoch: u64,
+        peers: &Peers,
+        out: &mut RoleOutput<'_, M, E>,
+    ) {
+        if let Some(open) = self.current(tid, epoch).filter(|open| open.to == from) {
+            open.carries = false;
+            self.clear(peers, out);
+        }
+    }
+
+    /// Announces processes that have ended and that owe no mark any more. Their tasks that live on
+    /// elsewhere may have left with messages for which they do.
+    fn clear<M>(&mut self, peers: &Peers, out: &mut RoleOutput<'_, M, E>) {
+        for rank in peers.lost.without(self.cleared).ranks() {
+            let owes = |open: &OpenMove<E>| {
+                open.from == rank
+                    && open.carries
+                    && open.phase == MovePhase::Settled { moved: true }
+            };
+            if !self.open.values().any(owes) {
+                self.cleared.insert(rank);
+                self.living(peers).for_each(|to| out.tell(to, MoveMessage::Cleared { rank }));
+            }
+        }
+    }
+
     /// Drops the request that waits for the end of a task's last move.
     pub(super) fn drop_next<M>(&mut self, tid: Tid, why: NotMoved, out: &mut RoleOutput<'_, M, E>) {
         if let Some(next) = self.open.get_mut(&tid).and_then(|open| open.next.take()) {
@@ -422,6 +464,7 @@ impl<E> Deciding<E> {
         if task.has_been_asked {
             self.living(peers).for_each(|to| out.tell(to, MoveMessage::Gone { tid }));
         }
+        self.clear(peers, out);
     }
 
     /// Handles the end of a process. Returns the tasks that have ended with it.
@@ -442,6 +485,7 @@ impl<E> Deciding<E> {
         for tid in self.open.keys().copied().collect::<Vec<_>>() {
             self.commit_if_complete(tid, peers, out);
         }
+        self.clear(peers, out);
         tids
     }
 

@@ -16,9 +16,10 @@
 //! first process's decision, sends or keeps them: here after an abort ([`Keeping::put_back`]), in
 //! the new process after the commit. So each of them still goes one way.
 //!
-//! Until then this process owes its second mark for the receivers. The receivers' messages wait,
-//! and so no effect of a carried message overtakes it. A move waits for no mark of another move
-//! before it is settled, so the moves do not wait for each other in a circle.
+//! Until then this process owes its second mark for the receivers, also if it ends before
+//! (`MoveMessage::Cleared`). The receivers' messages wait, and so no effect of a carried message
+//! overtakes it. A move waits for no mark of another move before it is settled, so the moves do not
+//! wait for each other in a circle.
 
 use super::message::{KeptMessage, MoveMessage, TaskPlace};
 use super::roles::{Peers, RankSet, RoleOutput};

@@ -91,8 +91,7 @@ impl<M> LeavingTask<M> {
     /// Returns `true` if a process may have kept a message that must be delivered before those that
     /// wait here.
     fn must_wait(&self, peers: &Peers) -> bool {
-        self.phase != LeavingPhase::Returned
-            || !self.before.without(self.after.or(peers.lost)).is_empty()
+        self.phase != LeavingPhase::Returned || !peers.have_marked_after(self.after, self.before)
     }
 }
 
@@ -188,7 +187,7 @@ impl<M: Clone> Leaving<M> {
         peers: &Peers,
         out: &mut RoleOutput<'_, M, E>,
     ) {
-        let is_marked = task.is_announced() && peers.are_in(task.before, task.all);
+        let is_marked = task.is_announced() && peers.have_marked_before(task.before, task.all);
         if task.phase == LeavingPhase::Runs && is_marked {
             task.phase = LeavingPhase::Freezing;
             out.push(MoveEffect::Freeze { tid });
@@ -327,7 +326,7 @@ impl<M: Clone> Leaving<M> {
             return;
         }
         out.deliver_all(tid, std::mem::take(&mut task.late));
-        if peers.are_in(task.after, task.all) {
+        if peers.have_marked_after(task.after, task.all) {
             let epoch = task.epoch;
             self.remove(tid);
             out.place(tid, TaskPlace::In(peers.rank));

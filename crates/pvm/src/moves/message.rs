@@ -83,6 +83,8 @@ pub enum MoveMessage {
         tid: Tid,
         /// Number of the move.
         epoch: u64,
+        /// Whether the task has brought messages along for other tasks that move.
+        carries: bool,
     },
     /// New to first: the task cannot run here.
     Refused {
@@ -116,12 +118,24 @@ pub enum MoveMessage {
         /// Number of the move.
         epoch: u64,
     },
-    /// New to old: the messages that the task has brought along have been sent, or are kept here.
+    /// New to old and first: the messages that the task has brought along have been sent, or are
+    /// kept here.
     Resent {
         /// The task.
         tid: Tid,
         /// Number of the move.
         epoch: u64,
+    },
+    /// First to all: this process has ended, and no task carries messages any more for which it owes
+    /// a mark.
+    Cleared {
+        /// The process.
+        rank: Rank,
+    },
+    /// First to a process that has joined: these have ended before.
+    Ended {
+        /// The processes.
+        ranks: RankSet,
     },
     /// That process to first: nothing is kept for the task any more.
     Over {

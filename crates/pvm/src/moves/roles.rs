@@ -58,6 +58,12 @@ impl RankSet {
         Self(std::array::from_fn(|at| self.0[at] | other.0[at]))
     }
 
+    /// The processes of both sets.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self(std::array::from_fn(|at| self.0[at] & other.0[at]))
+    }
+
     /// The processes of this set that are not in the other one.
     #[must_use]
     pub fn without(self, other: Self) -> Self {
@@ -82,12 +88,21 @@ pub(super) struct Peers {
     pub(super) rank: Rank,
     /// Processes that have ended.
     pub(super) lost: RankSet,
+    /// Processes that have ended, and whose tasks carry no messages any more that they owe a mark
+    /// for ([`MoveMessage::Cleared`]).
+    pub(super) cleared: RankSet,
 }
 
 impl Peers {
-    /// Returns `true` if `set` has each process of `all` that has not ended.
-    pub(super) fn are_in(&self, set: RankSet, all: RankSet) -> bool {
+    /// Returns `true` if `set`, which has sent its first marks, has each process of `all` that has
+    /// not ended.
+    pub(super) fn have_marked_before(&self, set: RankSet, all: RankSet) -> bool {
         all.without(self.lost).without(set).is_empty()
+    }
+
+    /// The same for second marks. A process that has ended counts when it is cleared.
+    pub(super) fn have_marked_after(&self, set: RankSet, all: RankSet) -> bool {
+        all.without(self.lost.and(self.cleared)).without(set).is_empty()
     }
 }
 

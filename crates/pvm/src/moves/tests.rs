@@ -156,6 +156,60 @@ fn a_host_that_joins_aborts_the_moves_that_it_takes_no_part_in() {
 }
 
 #[test]
+fn a_process_that_joins_waits_for_none_that_has_ended_before() {
+    let mut machine = TestMachine::new(3);
+    machine.lose(2);
+    machine.add_host(3);
+    machine.ask(1, T, 3);
+    machine.run();
+    machine.ask(2, T, 0);
+    machine.run();
+    assert_eq!(machine.reports, [(1, Ok(3)), (2, Ok(0))]);
+    machine.assert_quiet(T, TaskPlace::In(0));
+}
+
+#[test]
+fn messages_wait_for_those_that_a_task_has_carried_from_a_process_that_has_ended() {
+    let mut machine = TestMachine::new(4);
+    machine.begin(U, 1);
+    // The messages of U for T are kept in process 1, which both leave.
+    machine.ask(1, T, 2);
+    machine.all[1].is_busy = true;
+    machine.run();
+    machine.send_by(U, 1, T, 5);
+    machine.ask(2, U, 3);
+    machine.run();
+    machine.all[3].is_stopped = true;
+    machine.freeze(1, T);
+    machine.freeze(1, U);
+    machine.run();
+    // T has moved, and U is whole in process 3, which the first one does not know yet.
+    assert_eq!(machine.all[0].moves.rank(T), Some(2));
+    machine.all[3].is_stopped = false;
+    while machine.all[0].moves.rank(U) == Some(1) {
+        assert!(machine.step());
+    }
+    machine.all[3].is_stopped = true;
+    machine.all[1].is_dead = true;
+    machine.all[1].runs.clear();
+    machine.all[1].stopped.clear();
+    machine.run();
+    for rank in [0, 2] {
+        machine.at(rank, |moves, effects| moves.lost(1, effects));
+    }
+    machine.run();
+    machine.send(0, T, 6);
+    machine.run();
+    assert!(machine.inbox(2, T).is_empty());
+    machine.all[3].is_stopped = false;
+    machine.run();
+    machine.at(3, |moves, effects| moves.lost(1, effects));
+    machine.run();
+    assert_eq!(machine.inbox(2, T), ["5", "6"]);
+    assert_eq!(machine.reports, [(1, Ok(2)), (2, Ok(3))]);
+}
+
+#[test]
 fn a_task_cannot_move_to_itself_nowhere_or_twice() {
     let mut machine = TestMachine::new(3);
     machine.ask(1, T, 1);
@@ -520,7 +574,7 @@ fn late_messages_of_another_move_are_ignored() {
     machine.run();
     let tid = T;
     for epoch in [1, 3] {
-        let ready = MoveMessage::Ready { tid, epoch };
+        let ready = MoveMessage::Ready { tid, epoch, carries: false };
         machine.at(0, |moves, effects| moves.heard(2, ready, effects));
         machine.at(0, |moves, out| moves.heard(1, MoveMessage::Full { tid, epoch }, out));
         let settled = MoveMessage::Settled { tid, epoch, rank: 2 };
@@ -531,7 +585,9 @@ fn late_messages_of_another_move_are_ignored() {
     let settled = MoveMessage::Settled { tid, epoch: 2, rank: 2 };
     machine.at(1, |moves, effects| moves.heard(2, settled, effects));
     // Only the new process is ready.
-    machine.at(0, |moves, effects| moves.heard(1, MoveMessage::Ready { tid, epoch: 2 }, effects));
+    machine.at(0, |moves, effects| {
+        moves.heard(1, MoveMessage::Ready { tid, epoch: 2, carries: false }, effects)
+    });
     assert_eq!(machine.reports, [(1, Err(NotMoved::Cancelled))]);
     machine.all[1].is_busy = false;
     machine.freeze(1, T);
