@@ -21,6 +21,9 @@ pub(crate) trait FarMembers: fmt::Debug + Send + Sync {
     /// Does not expect them any more.
     fn expect_no_more(&self, ranks: &Range<Rank>);
 
+    /// Ends what this member has in common with these members, also if they have not joined yet.
+    fn expel(&self, ranks: &Range<Rank>);
+
     /// The way to a member; `None` if it is on this host.
     fn of(&self, rank: Rank) -> Option<Arc<dyn FarMember>>;
 

@@ -210,6 +210,22 @@ impl Group {
         }
     }
 
+    /// Expels members on other hosts: this member neither sends to them nor receives from them any
+    /// more, also if they live and answer nothing. Members on this host stay.
+    ///
+    /// A member that has joined is lost as if it had ended: [`Event::Ended`]. A member that has not
+    /// joined yet is refused when it comes, and its rank stays unused.
+    ///
+    /// To be called in the member that listens at the address at which the members meet: a member
+    /// that joins later needs no connection with an expelled one. Otherwise a process that is
+    /// stopped while it joins would keep all later ones out. Other members keep their connections
+    /// with an expelled member until they expel it too, or it ends.
+    pub fn expel(&self, ranks: &Range<Rank>) {
+        if let Some(bridge) = self.0.member.bridge.get() {
+            bridge.expel(ranks);
+        }
+    }
+
     pub(crate) fn barriers(&self) -> &BarrierState {
         &self.0.barrier
     }

@@ -220,6 +220,43 @@ fn a_late_member_that_ends_is_lost_once_and_its_rank_stays_unused() {
 }
 
 #[test]
+fn an_expelled_member_is_lost_on_both_sides_and_later_ones_do_without_it() {
+    let meeting = Meeting::new(1, 3);
+    let (next, last, done) = (Signal::new(), Signal::new(), Signal::new());
+    let first = || {
+        let member = meeting.first(0);
+        member.group.expect(1..2).unwrap();
+        next.give();
+        member.until(&joined(1));
+        // A rank that no process has asked for is expelled without an event.
+        member.group.expel(&(1..3));
+        member.until(&Event::Ended { rank: 1 });
+        assert_eq!(*member.events.borrow(), [joined(1), Event::Ended { rank: 1 }]);
+        for rank in 1..3 {
+            assert!(matches!(member.send(rank, 1), Err(SendError::Ended { .. })), "{rank}");
+            assert_eq!(member.group.expect(rank..4), Err(ExpectError::Taken { rank }));
+        }
+        member.group.expect(3..4).unwrap();
+        last.give();
+        assert_eq!(member.next(), (3, 9));
+        done.give();
+    };
+    let expelled = || {
+        next.await_it();
+        let member = meeting.late(1, 1..2).unwrap();
+        member.until(&Event::Ended { rank: 0 });
+        done.await_it();
+    };
+    let later = || {
+        last.await_it();
+        let member = meeting.late(3, 3..4).unwrap();
+        assert!(!member.group.has_joined(1));
+        member.send(0, 9).unwrap();
+    };
+    run(&[&first, &expelled, &later]);
+}
+
+#[test]
 fn nobody_joins_who_is_not_expected() {
     let meeting = Meeting::new(1, 2);
     let (formed, refused, over) = (Signal::new(), Signal::new(), Signal::new());

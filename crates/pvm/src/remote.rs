@@ -555,9 +555,10 @@ impl MachineLink {
         self.group.expect(ranks)
     }
 
-    /// Does not expect them any more.
-    pub(crate) fn expect_no_more(&self, ranks: &Range<Rank>) {
-        self.group.expect_no_more(ranks);
+    /// Expels the processes with these ranks: they have ended for this process, or do not join. No
+    /// later process needs a connection with them.
+    pub(crate) fn expel(&self, ranks: &Range<Rank>) {
+        self.group.expel(ranks);
     }
 
     pub(crate) fn size(&self) -> usize {

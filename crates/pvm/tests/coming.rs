@@ -250,6 +250,48 @@ fn descendants(process: u32) -> Vec<i32> {
     children.flat_map(|one| [vec![one as i32], descendants(one)].concat()).collect()
 }
 
+/// A host is deleted whose process is stopped while it joins: it keeps no other host out.
+#[test]
+fn a_host_that_stops_while_it_comes_and_is_deleted_keeps_no_other_one_out() {
+    if !POINTS_ARE_THERE {
+        return println!("skipped: points are in builds with debug assertions only");
+    }
+    let (programs, hosts) = (Programs::new(), PretendedHosts::new());
+    let program = programs.compiled("images/comes.c");
+    let root = hosts.folder.path().display().to_string();
+    let (shell, fault) = (format!("{root}/shell"), format!("{root}/fault"));
+    // A process of its own session outlives the command that has started it.
+    let script = format!(
+        "test -e {fault} && exec setsid env UPCALL_FAULT=$(cat {fault}) UPCALL_DIR={root}/$*\n\
+         exec env UPCALL_DIR={root}/$* \n"
+    );
+    std::fs::write(&shell, script).unwrap();
+    let stops = format!("{}:{}", Point::LateMemberAdmitted.name(), Act::Stop.name());
+    std::fs::write(&fault, stops).unwrap();
+    let mut command = hosts.command(&["run", "--rendezvous", &hosts.address, "--upcall"]);
+    command.arg(upcall()).arg("--with").arg(format!("sh {shell} {{host}}"));
+    let machine = ReadyMachine::start({
+        command.arg(&program).arg("idles");
+        command
+    });
+    let add = hosts.command(&["add", "b"]).stdout(Stdio::piped()).spawn().unwrap();
+    let process = within(|| hosts.far_processes().into_iter().find(|one| is_stopped(*one)));
+    std::fs::remove_file(&fault).unwrap();
+    let told = said(&hosts.command(&["delete", "b"]).output().unwrap());
+    assert!(told.contains("host b has left"), "{told}");
+    let told = said(&add.wait_with_output().unwrap());
+    assert!(!told.contains("has joined"), "{told}");
+    let told = said(&hosts.command(&["add", "c"]).output().unwrap());
+    assert!(told.contains("host c has joined"), "{told}");
+    // It learns that it was refused when it goes on.
+    if is_stopped(process) {
+        resume(process);
+    }
+    within(|| (!hosts.far_processes().contains(&process)).then_some(()));
+    said(&hosts.command(&["halt"]).output().unwrap());
+    machine.end();
+}
+
 /// The first process of a host notices that another one has ended, which would never join.
 #[test]
 fn a_child_that_dies_while_its_host_joins_ends_the_attempt() {

@@ -182,6 +182,19 @@ impl BridgeGate {
             .for_each(|applicant| applicant.refuse("it is not expected any more"));
     }
 
+    /// Ends the pairs with these members, and their applications.
+    pub(super) fn expel(&self, ranks: &Range<Rank>) {
+        let Some((_, pairs)) = self.group() else { return };
+        // First: an applicant that is admitted at this time is listed nowhere, and opens no pair.
+        pairs
+            .iter()
+            .flatten()
+            .filter(|pair| ranks.contains(&pair.rank))
+            .for_each(|pair| pair.expel());
+        let applicants = self.late.lock().expel(ranks);
+        applicants.into_iter().for_each(|applicant| applicant.refuse("it was expelled"));
+    }
+
     pub(super) fn opens(&self, early: EarlyPair) {
         let mut state = self.state.lock();
         match &state.formed {

@@ -18,6 +18,12 @@
 //! An applicant that ends before its batch is complete makes room for another one with its rank. A
 //! late member that ends while it opens its pairs has ended for the members that it has reached.
 //! The others never learn of it. A rank is given once.
+//!
+//! # A member that answers nothing
+//! A newcomer needs a pair with each listed member, so one stopped process would keep all others
+//! out. A member can *expel* it: its pair there is over, also if it was dormant. The leader lists
+//! no expelled member, and refuses it if it opens its pair afterwards. Only the leader's list
+//! counts for newcomers; other members keep their pairs until they expel it too, or it ends.
 
 use super::pair::Pairs;
 use super::requests::{LateWelcome, PetitionReply, answer};
@@ -123,8 +129,10 @@ impl LateMembers {
     /// # Errors
     /// A rank is another member's, or there is none.
     pub(super) fn expect(&mut self, ranks: Range<Rank>, pairs: &Pairs) -> Result<(), ExpectError> {
+        // The rank of an expelled member is given to no other one.
         let is_dormant = |rank: Rank| {
-            pairs.get(rank).and_then(Option::as_ref).is_some_and(|pair| pair.is_dormant())
+            let pair = pairs.get(rank).and_then(Option::as_ref);
+            pair.is_some_and(|pair| pair.is_dormant() && !pair.way.is_over())
         };
         let is_taken = |rank: &Rank| {
             !is_dormant(*rank)
@@ -143,6 +151,13 @@ impl LateMembers {
     /// Expects a batch no more. Returns those that have applied.
     pub(super) fn expect_no_more(&mut self, ranks: &Range<Rank>) -> Vec<LateApplicant> {
         let gone = self.batches.extract_if(.., |batch| batch.ranks == *ranks);
+        gone.flat_map(|batch| batch.applicants).collect()
+    }
+
+    /// Ends each batch with one of these ranks. Returns those that have applied.
+    pub(super) fn expel(&mut self, ranks: &Range<Rank>) -> Vec<LateApplicant> {
+        let has_any = |batch: &mut LateBatch| batch.ranks.clone().any(|rank| ranks.contains(&rank));
+        let gone = self.batches.extract_if(.., has_any);
         gone.flat_map(|batch| batch.applicants).collect()
     }
 
@@ -194,6 +209,12 @@ impl LateMembers {
             Some(listed.clone().elsewhere())
         };
         (0..roster.members.len()).map(one).collect()
+    }
+
+    /// Number of processes that have applied and are not admitted.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.batches.iter().map(|batch| batch.applicants.len()).sum()
     }
 
     /// Removes an applicant whose connection is gone.

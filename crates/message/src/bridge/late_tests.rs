@@ -4,13 +4,16 @@ use super::admission;
 use super::gate::BridgeGate;
 use super::home::{BridgeHome, BridgeTerms};
 use super::pair::{FarPair, Pairs};
-use super::requests::{FarRequest, LateWelcome, PetitionReply};
-use super::tests::{answer_to, member, patient_home, place};
-use crate::error::ExpectError;
+use super::requests::{FarRequest, LateWelcome, PairReply, PetitionReply};
+use super::tests::{GUARD, answer_to, eventually, member, patient_home, place};
+use crate::builder::GroupBuilder;
+use crate::error::{ExpectError, JoinError};
+use crate::group::Group;
+use crate::kinds::Handlers;
 use crate::member::Roster;
 use crate::place::MachineKey;
 use crate::wire::{Listed, ProcessKey, VERSION, pack, unpack};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use upcall_net::link::LinkSide;
@@ -37,6 +40,11 @@ fn leader() -> (Arc<BridgeGate>, SocketAddr) {
 }
 
 fn application(rank: u32) -> FarRequest {
+    application_from(rank, 1)
+}
+
+/// The application of a process that listens at this port.
+fn application_from(rank: u32, port: u16) -> FarRequest {
     FarRequest::ApplyLate {
         version: VERSION,
         group: "g".into(),
@@ -46,18 +54,72 @@ fn application(rank: u32) -> FarRequest {
         process: ProcessKey::Numbered(1, 1),
         socket: "member.7.1f.1".into(),
         machine: MachineKey::unknown(),
-        port: 1,
+        port,
     }
+}
+
+/// Asks the leader for a place.
+fn apply(address: SocketAddr, request: &FarRequest) -> LateWelcome {
+    unpack(&answer_to(address, &pack(request).unwrap())).unwrap()
+}
+
+/// A late member as programs have it.
+fn joins(address: SocketAddr, rank: usize) -> Result<Group, JoinError> {
+    let joining = GroupBuilder::new("g", 4).rank(rank).across(address.to_string());
+    joining.late(rank..rank + 1).within(GUARD).upcalls(false).join(Handlers::new())
+}
+
+/// The kernel accepts connections for a process that is stopped.
+#[test]
+fn a_member_that_answers_nothing_keeps_no_other_one_out_once_it_is_expelled() {
+    let (gate, address) = leader();
+    let stopped = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = stopped.local_addr().unwrap().port();
+    gate.expect(1..2).unwrap();
+    assert!(matches!(apply(address, &application_from(1, port)), LateWelcome::Admitted { .. }));
+    gate.expel(&(1..2));
+    assert_eq!(gate.expect(1..2), Err(ExpectError::Taken { rank: 1 }));
+    gate.expect(2..3).unwrap();
+    drop(joins(address, 2).unwrap());
+    // The expelled member is refused when it goes on.
+    let open = FarRequest::Open {
+        version: VERSION,
+        group: [7; 16],
+        from: 1,
+        to: 0,
+        attempt: 1,
+        port,
+        most: 1 << 20,
+    };
+    match unpack(&answer_to(address, &pack(&open).unwrap())).unwrap() {
+        PairReply::No(why) => assert!(why.contains("has come too late"), "{why}"),
+        PairReply::Yes { .. } => panic!("an expelled member has a pair"),
+    }
+}
+
+#[test]
+fn an_applicant_that_is_expelled_learns_that() {
+    let (gate, address) = leader();
+    gate.expect(1..3).unwrap();
+    std::thread::scope(|scope| {
+        let applies = scope.spawn(|| apply(address, &application(1)));
+        eventually("it has applied", || gate.late.lock().count() == 1);
+        gate.expel(&(2..3));
+        match applies.join().unwrap() {
+            LateWelcome::Refused(why) => assert!(why.contains("expelled"), "{why}"),
+            LateWelcome::Admitted { .. } => panic!("an expelled applicant is admitted"),
+        }
+    });
+    // The rank beside it is free.
+    gate.expect(1..2).unwrap();
+    assert_eq!(gate.expect(2..3), Err(ExpectError::Taken { rank: 2 }));
 }
 
 /// A member that was admitted may end before it has opened a pair with anyone.
 #[test]
 fn a_rank_whose_member_was_admitted_is_given_to_no_other_one() {
     let (gate, address) = leader();
-    let apply = |rank| {
-        let answer = answer_to(address, &pack(&application(rank)).unwrap());
-        unpack::<LateWelcome>(&answer).unwrap()
-    };
+    let apply = |rank| apply(address, &application(rank));
     assert!(matches!(apply(1), LateWelcome::Refused(why) if why.contains("no member is expected")));
     gate.expect(1..2).unwrap();
     match apply(1) {

@@ -6,7 +6,7 @@ use super::opening;
 use super::outward::Pumped;
 use super::pair::{FarPair, Pairs};
 use super::requests::{PairReply, open_request};
-use super::tests::{GUARD, member, patient_home, place};
+use super::tests::{GUARD, eventually, member, patient_home, place};
 use crate::member::Roster;
 use crate::wire::{Listed, ProcessKey, unpack};
 use std::io::{ErrorKind, Read, Write};
@@ -180,14 +180,6 @@ impl HandClient {
     fn knows(&self) {
         let body = FrameBody { words: vec![0], len: 8 };
         self.wire.send(1, FrameHeader::of(FrameKind::Room), body, None);
-    }
-}
-
-fn eventually(what: &str, mut done: impl FnMut() -> bool) {
-    let until = Instant::now() + GUARD;
-    while !done() {
-        assert!(Instant::now() < until, "{what}");
-        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -417,6 +417,16 @@ impl FarPair {
         AGAIN * 2_u32.pow(count)
     }
 
+    /// Ends the pair, also if the other member has not joined yet. Then this member does not learn
+    /// of it.
+    pub(super) fn expel(&self) {
+        self.way.leave(PairWay::Over);
+        // From now on it cannot join.
+        if self.has_joined.load(Ordering::Acquire) {
+            self.over(PairLost::Gone);
+        }
+    }
+
     /// Nothing can be sent or received any more.
     pub(super) fn over(&self, lost: PairLost) {
         self.way.leave(PairWay::Over);

@@ -62,6 +62,14 @@ pub(super) fn place(address: SocketAddr, apart: u64) -> MemberPlace {
     MemberPlace { machine, address, identity: None }
 }
 
+pub(super) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let until = Instant::now() + GUARD;
+    while !done() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Accepts a connection and answers its hello.
 fn greet(listener: &TcpListener, link: &mut Option<HostLink>) -> Option<TcpStream> {
     greet_unless(listener, link, || false)

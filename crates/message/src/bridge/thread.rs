@@ -106,6 +106,10 @@ impl FarMembers for Bridge {
         self.gate.expect_no_more(ranks);
     }
 
+    fn expel(&self, ranks: &Range<Rank>) {
+        self.gate.expel(ranks);
+    }
+
     fn of(&self, rank: Rank) -> Option<Arc<dyn FarMember>> {
         let pair = self.pairs.get(rank)?.clone()?;
         Some(pair)

@@ -264,10 +264,16 @@ impl Node {
         report_line!("upcall pvm: host {} has not joined: {why}", self.hosts.name(host));
         self.balance_over_hosts();
         self.coming.orders.remove(&host);
-        let ranks = self.hosts.ranks(host);
-        self.link.iter().for_each(|link| link.expect_no_more(&ranks));
-        ranks.for_each(|rank| self.end_process(rank));
+        self.hosts.ranks(host).for_each(|rank| self.end_process(rank));
+        self.expel_host(host);
         self.end_command(host);
+    }
+
+    /// Expels the processes of a host that may be stopped: they would keep other hosts out. A
+    /// process that is not stopped ends when it has lost the first one.
+    fn expel_host(&self, host: usize) {
+        let ranks = self.hosts.ranks(host);
+        self.link.iter().for_each(|link| link.expel(&ranks));
     }
 
     fn end_process(&mut self, rank: Rank) {
@@ -354,6 +360,7 @@ impl Node {
         }
         while let Some(host) = self.coming.changes.next_stubborn(now) {
             report_line!("upcall pvm: the processes of host {} do not end", self.hosts.name(host));
+            self.expel_host(host);
             self.end_command(host);
         }
         self.work_at_hosts();
