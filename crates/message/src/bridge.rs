@@ -19,9 +19,10 @@
 //!   this user trusts ([`admission`]). What they ask each other is in [`requests`]. Members may
 //!   join after the group has formed ([`late`]).
 //!
-//! A module imports only from modules above it in this list: [`batch`], [`room`], [`pace`];
-//! [`home`], [`way`], [`requests`], [`inward`], [`outward`]; [`pair`], [`reopening`], [`opening`],
-//! [`late`], [`gate`], [`admission`], [`thread`], [`applying`], [`petitioning`], [`meeting`].
+//! A module imports only from modules above it in this list: [`batch`], [`room`], [`pace`],
+//! [`pass`]; [`home`], [`way`], [`requests`], [`inward`], [`outward`]; [`pair`], [`reopening`],
+//! [`opening`], [`late`], [`gate`], [`admission`], [`thread`], [`applying`], [`petitioning`],
+//! [`meeting`].
 //!
 //! # Threads
 //! The bridge has a thread ([`thread`]), which sleeps at a post as a receiver of messages does. The
@@ -52,6 +53,7 @@ mod opening;
 mod outward;
 mod pace;
 mod pair;
+mod pass;
 mod petitioning;
 mod reopening;
 mod requests;

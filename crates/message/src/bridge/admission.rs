@@ -165,12 +165,18 @@ impl GuestReader {
         &self.admitted.gate
     }
 
+    /// The process at the other end, which waits for an answer.
+    fn guest(&self, call: u32) -> Arc<FarGuest> {
+        Arc::new(FarGuest::new(&self.gate().home, &self.wire, call))
+    }
+
     fn asked(&mut self, frame: &Frame) -> Result<(), FrameError> {
         let call = frame.head.call;
         match FarRequest::read(&frame.body.to_vec()) {
-            Ok(FarRequest::Open { group, from, to, attempt, port, most, .. }) => {
+            Ok(FarRequest::Open { group, from, to, attempt, port, most, pass, .. }) => {
                 let (wire, slot) = (self.wire.clone(), self.slot.clone());
-                let early = EarlyPair { wire, slot, call, group, from, to, attempt, port, most };
+                let early =
+                    EarlyPair { wire, slot, call, group, from, to, attempt, port, most, pass };
                 self.gate().opens(early);
             }
             Ok(request @ FarRequest::Apply { .. }) => self.applies(call, request),
@@ -213,7 +219,7 @@ impl GuestReader {
             return;
         };
         let Some(member) = self.gate().home.member.upgrade() else { return self.wire.hang_up() };
-        let guest = Arc::new(FarGuest::new(&self.wire, call));
+        let guest = self.guest(call);
         let refuses = |why| {
             member.account.refuses();
             guest.welcome(&Welcome::Refused(why));
@@ -259,7 +265,7 @@ impl GuestReader {
         };
         let gate = self.gate().clone();
         let Some(member) = gate.home.member.upgrade() else { return self.wire.hang_up() };
-        let guest = Arc::new(FarGuest::new(&self.wire, call));
+        let guest = self.guest(call);
         let refuses = |why: String| {
             member.account.refuses();
             guest.reply(&LateWelcome::Refused(why));
@@ -268,9 +274,9 @@ impl GuestReader {
         if group != *own {
             return refuses(format!("the group at this address is {own:?}, not {group:?}"));
         }
-        if !gate.leads() {
+        let Some(issuer) = gate.home.issuer().filter(|_| gate.leads()) else {
             return refuses("this member does not take in others".into());
-        }
+        };
         // An applicant that comes too early looks again.
         let Some((roster, pairs)) = gate.group() else { return self.wire.hang_up() };
         if roster.members.len() != total as usize {
@@ -289,7 +295,7 @@ impl GuestReader {
         self.guest = Some(guest.clone());
         let listed = Listed { process, socket, place };
         let applicant = LateApplicant { rank: rank as usize, guest: guest.clone(), listed };
-        let applied = gate.late.lock().apply(applicant, &roster, &pairs);
+        let applied = gate.late.lock().apply(applicant, (&roster, &pairs), issuer);
         match applied {
             Ok(None) => {}
             Ok(Some(batch)) => batch.welcome(),
@@ -300,7 +306,7 @@ impl GuestReader {
     /// Handles a petition.
     fn asks(&mut self, call: u32, bytes: Vec<u8>) {
         let Some(member) = self.gate().home.member.upgrade() else { return self.wire.hang_up() };
-        let petition = Petition::new(bytes, Arc::new(FarGuest::new(&self.wire, call)));
+        let petition = Petition::new(bytes, self.guest(call));
         if !self.gate().leads() {
             return petition.refuse("this member does not take in others");
         }

@@ -4,6 +4,7 @@
 use super::home::BridgeHome;
 use super::late::LateMembers;
 use super::pair::{FarPair, Pairs};
+use super::pass::Pass;
 use super::requests::{PairReply, answer_of};
 use crate::Rank;
 use crate::error::ExpectError;
@@ -70,6 +71,7 @@ pub(super) struct EarlyPair {
     pub(super) attempt: u32,
     pub(super) port: u16,
     pub(super) most: u64,
+    pub(super) pass: Option<Pass>,
 }
 
 /// Where the reader of a connection finds its pair, once that is known. `None` within: the
@@ -221,27 +223,37 @@ impl BridgeGate {
     }
 
     fn open_pair(&self, early: EarlyPair, roster: &Roster, pairs: &Pairs) {
-        let EarlyPair { wire, slot, call, group, from, to, attempt, port, most } = early;
+        let EarlyPair { wire, slot, call, group, from, to, attempt, port, most, pass } = early;
         let identity = self.home.identity_of(&wire);
-        let opened =
-            check_open(identity.as_deref(), (group, from, to), roster, pairs).and_then(|pair| {
-                if pair.is_dormant() {
-                    let machine = MachineKey::unknown();
-                    let address = SocketAddr::new(wire.peer().ip(), port);
-                    pair.is_at(MemberPlace { machine, address, identity: identity.clone() });
-                }
-                let yes = answer_of(call, &PairReply::Yes { most: self.home.terms.most as u64 });
-                let yes = yes.ok_or("no answer can be written")?;
-                pair.opened(&wire, attempt, yes, || {
-                    pair.takes(most);
-                    slot.set(Some(pair.clone())).is_ok()
-                })
-            });
+        let checked = check_open(identity.as_deref(), (group, from, to), roster, pairs)
+            .and_then(|pair| self.check_pass(&pair, pass.as_ref()).map(|()| pair));
+        let opened = checked.and_then(|pair| {
+            let machine = MachineKey::unknown();
+            let address = SocketAddr::new(wire.peer().ip(), port);
+            let place = MemberPlace { machine, address, identity };
+            let yes = answer_of(call, &PairReply::Yes { most: self.home.terms.most as u64 });
+            let yes = yes.ok_or("no answer can be written")?;
+            pair.opened(&wire, attempt, (yes, place), || {
+                pair.takes(most);
+                slot.set(Some(pair.clone())).is_ok()
+            })
+        });
         if let Err(why) = opened {
             if let Some(no) = answer_of(call, &PairReply::No(why)) {
                 drop(wire.try_send(0, no));
             }
             wire.hang_up();
+        }
+    }
+
+    /// Checks that the leader has admitted a late member.
+    fn check_pass(&self, pair: &FarPair, pass: Option<&Pass>) -> Result<(), String> {
+        let rank = pair.rank;
+        let has_pass =
+            || self.home.passes().zip(pass).is_some_and(|(own, pass)| own.admit(rank, pass));
+        match !pair.joins_late || has_pass() {
+            true => Ok(()),
+            false => Err(format!("the first member has admitted no member {rank} from there")),
         }
     }
 }

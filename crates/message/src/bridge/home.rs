@@ -1,11 +1,14 @@
 //! What this process knows of its place among hosts: its group's terms, its identity, and how its
 //! bridge is woken.
 
+use super::pass::{PassIssuer, Passes};
 use super::room::WINDOW;
+use crate::Rank;
 use crate::member::Member;
 use crate::place::MemberPlace;
+use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use upcall_net::frame::MOST_BODY;
 use upcall_net::identity::{Fingerprint, HostStore, IdentityError};
@@ -79,6 +82,10 @@ pub(super) struct BridgeHome {
     news: AtomicBool,
     /// The identity of this host, unless all members are on this machine.
     store: Option<Arc<HostStore>>,
+    /// Makes the passes, in the leader of a group that grows.
+    issuer: OnceLock<PassIssuer>,
+    /// What the leader has given to this member, in a group that grows.
+    passes: OnceLock<Passes>,
 }
 
 impl BridgeHome {
@@ -89,7 +96,34 @@ impl BridgeHome {
         store: Option<Arc<HostStore>>,
     ) -> Arc<Self> {
         let (member, news) = (Arc::downgrade(member), AtomicBool::new(false));
-        Arc::new(Self { terms, member, post, news, store })
+        let (issuer, passes) = (OnceLock::new(), OnceLock::new());
+        Arc::new(Self { terms, member, post, news, store, issuer, passes })
+    }
+
+    /// This member makes the passes from now on.
+    ///
+    /// # Errors
+    /// The kernel gives no random bytes.
+    pub(super) fn issues_passes(&self, own: Rank) -> io::Result<()> {
+        let issuer = PassIssuer::new()?;
+        self.has_passes(Passes { own: issuer.key_of(own), shown: Vec::new() });
+        let _ = self.issuer.set(issuer);
+        Ok(())
+    }
+
+    /// What makes the passes, in the leader of a group that grows.
+    pub(super) fn issuer(&self) -> Option<&PassIssuer> {
+        self.issuer.get()
+    }
+
+    /// Keeps what the leader has given to this member.
+    pub(super) fn has_passes(&self, passes: Passes) {
+        let _ = self.passes.set(passes);
+    }
+
+    /// What the leader has given to this member, in a group that grows.
+    pub(super) fn passes(&self) -> Option<&Passes> {
+        self.passes.get()
     }
 
     /// The identity of this host, unless all members are on this machine.

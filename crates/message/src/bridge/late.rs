@@ -11,8 +11,8 @@
 //!   batch on its machine it reaches through memory, and of those on other machines the one with
 //!   the lower rank connects, as when a group forms. So of two batches the later one connects.
 //! - The connection ends the dormancy: the other member gets an event before the first message.
-//! - The group's identifier cannot be guessed, and only admitted processes get it. So a process
-//!   that opens a dormant pair with it was admitted by the leader.
+//! - A process that opens a dormant pair shows a pass of the leader ([`pass`](super::pass)). So no
+//!   other process takes the rank, not even another member.
 //!
 //! # Process death
 //! An applicant that ends before its batch is complete makes room for another one with its rank. A
@@ -25,7 +25,9 @@
 //! no expelled member, and refuses it if it opens its pair afterwards. Only the leader's list
 //! counts for newcomers; other members keep their pairs until they expel it too, or it ends.
 
+use super::home::BridgeHome;
 use super::pair::Pairs;
+use super::pass::PassIssuer;
 use super::requests::{LateWelcome, PetitionReply, answer};
 use crate::Rank;
 use crate::error::ExpectError;
@@ -41,13 +43,14 @@ use upcall_net::Wire;
 
 /// A process on a connection that has asked the leader, and gets one answer.
 pub(super) struct FarGuest {
+    home: Arc<BridgeHome>,
     wire: Arc<Wire>,
     call: u32,
 }
 
 impl FarGuest {
-    pub(super) fn new(wire: &Arc<Wire>, call: u32) -> Self {
-        Self { wire: wire.clone(), call }
+    pub(super) fn new(home: &Arc<BridgeHome>, wire: &Arc<Wire>, call: u32) -> Self {
+        Self { home: home.clone(), wire: wire.clone(), call }
     }
 
     /// Sends it the answer. If it has ended, it needs none.
@@ -70,7 +73,13 @@ impl MemberCandidate for FarGuest {
     }
 
     fn welcome(&self, welcome: &Welcome) {
-        self.reply(welcome);
+        let key = match welcome {
+            Welcome::Formed { rank, .. } => {
+                self.home.issuer().map(|issuer| issuer.key_of(*rank as Rank))
+            }
+            Welcome::Refused(_) | Welcome::Lacks(_) => None,
+        };
+        self.reply(&(welcome, key));
     }
 }
 
@@ -111,15 +120,12 @@ impl LateApplicant {
 }
 
 /// A batch all of whose members have applied.
-pub(super) struct AdmittedBatch {
-    applicants: Vec<LateApplicant>,
-    welcome: LateWelcome,
-}
+pub(super) struct AdmittedBatch(Vec<(Arc<FarGuest>, LateWelcome)>);
 
 impl AdmittedBatch {
     /// Sends each its answer.
     pub(super) fn welcome(&self) {
-        self.applicants.iter().for_each(|applicant| applicant.guest.reply(&self.welcome));
+        self.0.iter().for_each(|(guest, welcome)| guest.reply(welcome));
     }
 }
 
@@ -168,8 +174,8 @@ impl LateMembers {
     pub(super) fn apply(
         &mut self,
         applicant: LateApplicant,
-        roster: &Roster,
-        pairs: &Pairs,
+        (roster, pairs): (&Roster, &Pairs),
+        issuer: &PassIssuer,
     ) -> Result<Option<AdmittedBatch>, String> {
         let rank = applicant.rank;
         let Some(at) = self.batches.iter().position(|batch| batch.ranks.contains(&rank)) else {
@@ -189,14 +195,22 @@ impl LateMembers {
             return Ok(None);
         }
         let applicants = self.batches.swap_remove(at).applicants;
-        let listed = applicants.iter().map(|one| (one.rank, one.listed.clone().elsewhere()));
-        self.admitted.extend(listed);
-        let mut members = self.listed(roster, pairs);
-        for applicant in &applicants {
-            members[applicant.rank] = Some(applicant.listed.clone());
+        let before = self.listed(roster, pairs);
+        let mut members = before.clone();
+        for LateApplicant { rank, listed, .. } in &applicants {
+            members[*rank] = Some(listed.clone());
+            self.admitted.insert(*rank, listed.clone().elsewhere());
         }
-        let welcome = LateWelcome::Admitted { group: roster.group, members };
-        Ok(Some(AdmittedBatch { applicants, welcome }))
+        // A member has no pass for those that come after it: they open the pair.
+        let welcome = |one: LateApplicant| {
+            let pass = |(rank, listed): (Rank, &Option<Listed>)| {
+                listed.as_ref().map(|_| issuer.pass(one.rank, rank))
+            };
+            let passes = before.iter().enumerate().map(pass).collect();
+            let (group, key) = (roster.group, issuer.key_of(one.rank));
+            (one.guest, LateWelcome::Admitted { group, members: members.clone(), key, passes })
+        };
+        Ok(Some(AdmittedBatch(applicants.into_iter().map(welcome).collect())))
     }
 
     /// The members so far that have not ended, as those on other hosts reach them.

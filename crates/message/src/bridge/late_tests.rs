@@ -1,9 +1,10 @@
 //! Processes that ask the leader of a group that has formed, by hand.
 
 use super::admission;
-use super::gate::BridgeGate;
+use super::gate::{BridgeGate, EarlyPair, PairSlot};
 use super::home::{BridgeHome, BridgeTerms};
 use super::pair::{FarPair, Pairs};
+use super::pass::Pass;
 use super::requests::{FarRequest, LateWelcome, PairReply, PetitionReply};
 use super::tests::{GUARD, answer_to, eventually, member, patient_home, place};
 use crate::builder::GroupBuilder;
@@ -15,8 +16,9 @@ use crate::place::MachineKey;
 use crate::wire::{Listed, ProcessKey, VERSION, pack, unpack};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use upcall_net::link::LinkSide;
+use upcall_net::{Protection, WireTerms, dial, new_link};
 use upcall_sched::post::Post;
 
 /// The gate of the only first member, with room for three more, and its address.
@@ -27,6 +29,7 @@ fn leader() -> (Arc<BridgeGate>, SocketAddr) {
     let home = BridgeHome::new(&member, terms, Post::take().unwrap(), None);
     let gate = BridgeGate::new(&home);
     let address = admission::open(&gate, "127.0.0.1:0".parse().unwrap()).unwrap();
+    home.issues_passes(0).unwrap();
     gate.begins_to_lead();
     let own = Listed { place: Some(place(address, 0)), ..Listed::absent() };
     let members = [vec![own], vec![Listed::absent(); 3]].concat();
@@ -63,6 +66,59 @@ fn apply(address: SocketAddr, request: &FarRequest) -> LateWelcome {
     unpack(&answer_to(address, &pack(request).unwrap())).unwrap()
 }
 
+/// The passes of a member that is admitted.
+fn admitted(gate: &BridgeGate, address: SocketAddr, rank: u32) -> Vec<Option<Pass>> {
+    gate.expect(rank as usize..rank as usize + 1).unwrap();
+    match apply(address, &application(rank)) {
+        LateWelcome::Admitted { passes, .. } => passes,
+        LateWelcome::Refused(why) => panic!("{why}"),
+    }
+}
+
+/// Asks the leader to open the pair with a member that shows this pass. Returns why not.
+fn opens(address: SocketAddr, from: u32, pass: Option<Pass>) -> Option<String> {
+    let (version, group, most) = (VERSION, [7; 16], 1 << 20);
+    let open = FarRequest::Open { version, group, from, to: 0, attempt: 1, port: 1, most, pass };
+    match unpack(&answer_to(address, &pack(&open).unwrap())).unwrap() {
+        PairReply::Yes { .. } => None,
+        PairReply::No(why) => Some(why),
+    }
+}
+
+/// Each of these is on the same host and knows the group's identifier.
+#[test]
+fn no_member_takes_the_rank_of_another_one() {
+    let (gate, address) = leader();
+    let (first, second) = (admitted(&gate, address, 1), admitted(&gate, address, 2));
+    assert!(first[0].is_some() && first[1..].iter().all(Option::is_none));
+    assert!(second[..2].iter().all(Option::is_some) && second[2..].iter().all(Option::is_none));
+    // The leader has admitted no member 3, and others do not know member 1's pass for it.
+    for (from, pass) in [(3, second[0]), (3, None), (1, None), (1, second[0]), (1, second[1])] {
+        let why = opens(address, from, pass).expect("a pair for a rank that is another's");
+        assert!(why.contains(&format!("admitted no member {from}")), "{why}");
+    }
+    let (_, pairs) = gate.group().unwrap();
+    assert!(pairs.iter().flatten().all(|pair| pair.is_dormant()));
+    assert_eq!(opens(address, 1, first[0]), None);
+    assert_eq!(opens(address, 2, second[0]), None);
+}
+
+/// The connection of the first attempt ends before the answer; the member may come from elsewhere.
+#[test]
+fn a_pair_that_is_not_opened_stays_dormant() {
+    let (gate, address) = leader();
+    let passes = admitted(&gate, address, 1);
+    let mut link = new_link(Duration::ZERO).unwrap();
+    let (until, terms) = (Instant::now() + GUARD, WireTerms::default());
+    let (wire, _) = dial(address, &Protection::Clear, &mut link, terms, until).unwrap();
+    wire.hang_up();
+    let (slot, pass) = (PairSlot::from(OnceLock::from(None)), passes[0]);
+    let (call, group, from, to, attempt, port, most) = (1, [7; 16], 1, 0, 1, 1, 1 << 20);
+    gate.opens(EarlyPair { wire, slot, call, group, from, to, attempt, port, most, pass });
+    assert!(gate.group().unwrap().1[1].as_ref().unwrap().is_dormant());
+    assert_eq!(opens(address, 1, passes[0]), None);
+}
+
 /// A late member as programs have it.
 fn joins(address: SocketAddr, rank: usize) -> Result<Group, JoinError> {
     let joining = GroupBuilder::new("g", 4).rank(rank).across(address.to_string());
@@ -76,25 +132,15 @@ fn a_member_that_answers_nothing_keeps_no_other_one_out_once_it_is_expelled() {
     let stopped = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = stopped.local_addr().unwrap().port();
     gate.expect(1..2).unwrap();
-    assert!(matches!(apply(address, &application_from(1, port)), LateWelcome::Admitted { .. }));
+    let welcome = apply(address, &application_from(1, port));
+    let LateWelcome::Admitted { passes, .. } = welcome else { panic!("{welcome:?}") };
     gate.expel(&(1..2));
     assert_eq!(gate.expect(1..2), Err(ExpectError::Taken { rank: 1 }));
     gate.expect(2..3).unwrap();
     drop(joins(address, 2).unwrap());
     // The expelled member is refused when it goes on.
-    let open = FarRequest::Open {
-        version: VERSION,
-        group: [7; 16],
-        from: 1,
-        to: 0,
-        attempt: 1,
-        port,
-        most: 1 << 20,
-    };
-    match unpack(&answer_to(address, &pack(&open).unwrap())).unwrap() {
-        PairReply::No(why) => assert!(why.contains("has come too late"), "{why}"),
-        PairReply::Yes { .. } => panic!("an expelled member has a pair"),
-    }
+    let why = opens(address, 1, passes[0]).expect("a pair with an expelled member");
+    assert!(why.contains("has come too late"), "{why}");
 }
 
 #[test]
@@ -123,7 +169,7 @@ fn a_rank_whose_member_was_admitted_is_given_to_no_other_one() {
     assert!(matches!(apply(1), LateWelcome::Refused(why) if why.contains("no member is expected")));
     gate.expect(1..2).unwrap();
     match apply(1) {
-        LateWelcome::Admitted { group, members } => {
+        LateWelcome::Admitted { group, members, .. } => {
             assert_eq!((group, members.len()), ([7; 16], 4));
             let known = members.iter().map(Option::is_some).collect::<Vec<_>>();
             assert_eq!(known, [true, true, false, false]);

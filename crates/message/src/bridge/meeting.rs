@@ -11,8 +11,9 @@ use super::gate::BridgeGate;
 use super::home::{AcrossHosts, BridgeHome, BridgeTerms, LONGEST_PATIENCE, identity};
 use super::opening::{self, NotOpened};
 use super::pair::{FarPair, Pairs};
+use super::pass::Passes;
 use super::petitioning::protection_at;
-use super::requests::{FarRequest, LateWelcome};
+use super::requests::{FarRequest, LateWelcome, read_welcome};
 use super::thread::Bridge;
 use crate::Rank;
 use crate::error::JoinError;
@@ -177,6 +178,12 @@ impl GroupMeeting<'_> {
         address: SocketAddr,
         left: &mut FormingTimeout,
     ) -> Result<Arc<Roster>, JoinError> {
+        if self.room > 0 {
+            home.issues_passes(self.rank.unwrap_or_default()).map_err(|error| {
+                let what = "random bytes for the passes of further members".into();
+                JoinError::Resource { what, error }
+            })?;
+        }
         gate.begins_to_lead();
         let machine = self.machine(home)?;
         let place = MemberPlace { machine, address, identity: home.own_identity(address) };
@@ -224,12 +231,15 @@ impl GroupMeeting<'_> {
         let leader = home.identity_of(application.wire());
         match self.late {
             None => {
-                let welcome = wire::unpack(&bytes).map_err(|why| self.refused(why))?;
+                let (welcome, key) = read_welcome(&bytes).map_err(|why| self.refused(why))?;
+                if let Some(own) = key {
+                    home.has_passes(Passes { own, shown: Vec::new() });
+                }
                 self.welcomed(welcome, (at, leader))
             }
             Some(_) => {
                 let welcome = wire::unpack(&bytes).map_err(|why| self.refused(why))?;
-                self.admitted(welcome, (at, leader))
+                self.admitted(home, welcome, (at, leader))
             }
         }
     }
@@ -339,12 +349,16 @@ impl GroupMeeting<'_> {
     /// identity.
     fn admitted(
         &self,
+        home: &BridgeHome,
         welcome: LateWelcome,
         (address, identity): (SocketAddr, Option<String>),
     ) -> Result<LeaderFound, JoinError> {
         let (group, mut members) = match welcome {
             LateWelcome::Refused(reason) => return Err(self.refused(reason)),
-            LateWelcome::Admitted { group, members } => (group, members),
+            LateWelcome::Admitted { group, members, key: own, passes: shown } => {
+                home.has_passes(Passes { own, shown });
+                (group, members)
+            }
         };
         let (rank, batch) = (self.rank.unwrap_or_default(), self.late.clone().unwrap_or_default());
         let socket = self.member.socket.file_name().and_then(|name| name.to_str());

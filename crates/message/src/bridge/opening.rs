@@ -64,7 +64,8 @@ pub(super) fn open(
     if attempt > 1 {
         pair.way.wait(PAUSE.min(limit), |_| None::<()>);
     }
-    let request = open_request(roster, pair.rank, attempt, (roster.own_port(), pair.most))
+    let pass = pair.home.passes().and_then(|passes| passes.shown_to(pair.rank));
+    let request = open_request(roster, pair.rank, attempt, (roster.own_port(), pair.most), pass)
         .ok_or_else(|| "the request cannot be written".to_string())?;
     let mut link = match new_link(pair.home.terms.patience) {
         Ok(link) => link,

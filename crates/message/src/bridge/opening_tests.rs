@@ -130,7 +130,7 @@ impl PairServer {
             dial(self.address, &Protection::Clear, &mut link, terms, until).unwrap();
         let (gives, frames) = mpsc::channel();
         wire.start(&first, Box::new(Frames(gives))).unwrap();
-        let request = open_request(&self.roster(0), 1, attempt, (0, 1 << 20)).unwrap();
+        let request = open_request(&self.roster(0), 1, attempt, (0, 1 << 20), None).unwrap();
         assert!(wire.try_send(0, request).is_none());
         HandClient { wire, frames }
     }

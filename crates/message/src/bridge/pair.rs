@@ -66,6 +66,8 @@ pub(crate) struct FarPair {
     pub(super) rank: Rank,
     /// Where it is. A member that has not joined yet has no place.
     place: OnceLock<MemberPlace>,
+    /// Whether it had no place when this member joined.
+    pub(super) joins_late: bool,
     /// Set once it has joined.
     has_joined: AtomicBool,
     /// Whether this side connects.
@@ -105,6 +107,7 @@ impl FarPair {
         let most = home.terms.most;
         Arc::new(Self {
             rank,
+            joins_late: place.is_none(),
             has_joined: AtomicBool::new(place.is_some()),
             place: place.map_or_else(OnceLock::new, OnceLock::from),
             side,
@@ -136,11 +139,6 @@ impl FarPair {
     /// Returns `true` if the other member has not joined yet.
     pub(super) fn is_dormant(&self) -> bool {
         self.place.get().is_none()
-    }
-
-    /// The other member joins from this place.
-    pub(super) fn is_at(&self, place: MemberPlace) {
-        let _ = self.place.set(place);
     }
 
     /// Returns `true` if the other member's host has this identity.
@@ -378,7 +376,8 @@ impl FarPair {
         self.way.leave(PairWay::Over);
     }
 
-    /// Opens the pair with the connection of its client, as [`PairWay::answer`] does.
+    /// Opens the pair with the connection of its client, as [`PairWay::answer`] does. A member that
+    /// joins late is at this place from then on.
     ///
     /// # Errors
     /// Why not.
@@ -386,11 +385,13 @@ impl FarPair {
         &self,
         wire: &Arc<Wire>,
         attempt: u32,
-        answer: OutMessage,
+        (answer, place): (OutMessage, MemberPlace),
         joins: impl FnOnce() -> bool,
     ) -> Result<(), String> {
         let before = self.way.with(|way| {
             let before = way.answer(wire, attempt, answer, joins)?;
+            // The place of the others is known.
+            let _ = self.place.set(place);
             self.joins();
             Ok(before)
         });

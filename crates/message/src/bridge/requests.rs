@@ -1,9 +1,10 @@
 //! The requests on a new connection of another host, and their answers.
 
+use super::pass::{MemberKey, Pass};
 use crate::Rank;
 use crate::member::Roster;
 use crate::place::MachineKey;
-use crate::wire::{GroupId, Listed, ProcessKey, VERSION, pack, unpack};
+use crate::wire::{GroupId, Listed, ProcessKey, VERSION, Welcome, pack, unpack};
 use serde::{Deserialize, Serialize};
 use upcall_net::{FrameBody, FrameHeader, FrameKind, OutMessage, Wire};
 
@@ -37,6 +38,8 @@ pub(super) enum FarRequest {
         port: u16,
         /// Maximum length of a message that the client takes, in bytes.
         most: u64,
+        /// What a late member shows to a member that was there before it.
+        pass: Option<Pass>,
     },
     /// To the leader of a group that has formed: asks to join it.
     ApplyLate {
@@ -110,6 +113,10 @@ pub(super) enum LateWelcome {
         group: GroupId,
         /// By rank. `None`: the member has not joined, or has ended.
         members: Vec<Option<Listed>>,
+        /// The key under which later members have their passes for this one.
+        key: MemberKey,
+        /// By rank: what it shows to the members that were there before it.
+        passes: Vec<Option<Pass>>,
     },
     Refused(String),
 }
@@ -121,16 +128,26 @@ pub(super) enum PetitionReply {
     Refused(String),
 }
 
+/// Reads the answer to [`FarRequest::Apply`]. In a group that grows, the member's key follows.
+pub(super) fn read_welcome(bytes: &[u8]) -> Result<(Welcome, Option<MemberKey>), String> {
+    match unpack(bytes) {
+        Ok(both) => Ok(both),
+        // A leader of another version sends nothing after its refusal.
+        Err(_) => Ok((unpack(bytes)?, None)),
+    }
+}
+
 /// A request to open a pair. `port`: where this member listens.
 pub(super) fn open_request(
     roster: &Roster,
     to: Rank,
     attempt: u32,
     (port, most): (u16, usize),
+    pass: Option<Pass>,
 ) -> Option<OutMessage> {
     let (version, group, from) = (VERSION, roster.group, roster.rank as u32);
     let (to, most) = (to as u32, most as u64);
-    let request = FarRequest::Open { version, group, from, to, attempt, port, most };
+    let request = FarRequest::Open { version, group, from, to, attempt, port, most, pass };
     let head = FrameHeader { call: 1, ..FrameHeader::of(FrameKind::Ask) };
     let body = FrameBody::from(&*pack(&request).ok()?);
     Some(OutMessage { head, body, owner: None })

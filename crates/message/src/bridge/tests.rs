@@ -183,7 +183,9 @@ fn an_early_pair_whose_client_has_died() {
     let (wire, first) =
         dial(address, &Protection::Clear, &mut link, WireTerms::default(), until).unwrap();
     wire.start(&first, Box::new(Deaf)).unwrap();
-    assert!(wire.try_send(0, open_request(&roster(0), 1, 1, (0, 1 << 20)).unwrap()).is_none());
+    assert!(
+        wire.try_send(0, open_request(&roster(0), 1, 1, (0, 1 << 20), None).unwrap()).is_none()
+    );
     std::thread::sleep(Duration::from_millis(300));
     wire.hang_up();
     std::thread::sleep(Duration::from_millis(300));
