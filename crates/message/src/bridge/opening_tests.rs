@@ -14,7 +14,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 use upcall_net::link::LinkSide;
-use upcall_net::record::HELLO;
+use upcall_net::record::{self, HELLO, Hello, SessionStart};
 use upcall_net::{
     Attend, BufferOwner, Frame, FrameBody, FrameError, FrameHeader, FrameKind, Lost, Protection,
     Wanted, Wire, WireTerms, dial, new_link,
@@ -123,7 +123,12 @@ impl PairServer {
 
     /// A client by hand, which asks to open the pair.
     fn asks(&self, attempt: u32) -> HandClient {
-        let mut link = new_link(2 * GUARD).unwrap();
+        self.asks_with(attempt, 2 * GUARD)
+    }
+
+    /// The same with this patience.
+    fn asks_with(&self, attempt: u32, patience: Duration) -> HandClient {
+        let mut link = new_link(patience).unwrap();
         let until = Instant::now() + GUARD;
         let terms = WireTerms::default();
         let (wire, first) =
@@ -274,4 +279,33 @@ fn the_last_of_early_attempts_opens_the_pair() {
         eventually("the pair is open", || opening::await_client(&server.pair, GUARD).unwrap());
         assert!(server.pair.way.has_session(last.wire.session()));
     }
+}
+
+/// The session of a client without patience ends with its connection, which is still there.
+#[test]
+fn a_client_that_resumes_what_is_not_cut_does_not_hold_up_the_listener() {
+    let server = PairServer::new();
+    server.forms();
+    let client = server.asks_with(1, Duration::ZERO);
+    client.expect_yes();
+    client.knows();
+    eventually("the pair is open", || opening::await_client(&server.pair, GUARD).unwrap());
+    let hello = Hello {
+        version: record::VERSION,
+        window: 1,
+        begins: SessionStart::GoesOn,
+        session: client.wire.session(),
+        received: 0,
+        patience: Duration::ZERO,
+    };
+    // If each took a second, the last one would not be answered in time.
+    let resumes = (0..160).map(|_| {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.write_all(&hello.to_bytes()).unwrap();
+        stream
+    });
+    let resumes = resumes.collect::<Vec<_>>();
+    let PairReply::No(_) = server.asks(2).reply() else { panic!("the pair is opened twice") };
+    assert!(server.pair.way.is_open());
+    drop(resumes);
 }

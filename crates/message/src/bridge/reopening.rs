@@ -33,9 +33,6 @@ const LAST: Duration = Duration::from_secs(1);
 /// only late: its kernel repeats what was lost after ever longer pauses.
 const ATTEMPT: Duration = Duration::from_secs(2);
 
-/// Maximum time for which the connection of a resumed session waits for its predecessor to end.
-const HANDED_OVER: Duration = Duration::from_secs(1);
-
 /// Maximum length of an answer, or of the reason why there is none, in bytes.
 const MOST_SAID: usize = 16 << 10;
 
@@ -147,38 +144,32 @@ pub(super) fn reopened(pair: &FarPair, wire: &Arc<Wire>) {
 /// Takes the link of the session with this key, with which the other side wants to go on. `None`:
 /// not now.
 ///
-/// # Blocking
-/// If the old connection is just ending, waits for that, for a second at most.
+/// The listener's thread calls this, so it waits for no end of an old connection: that can be held
+/// up by its client. The client tries again.
 pub(super) fn resume(pair: &Arc<FarPair>, session: SessionKey) -> Option<Box<HostLink>> {
-    let until = Instant::now() + HANDED_OVER;
-    while Instant::now() < until {
-        let open = pair.way.with(|way| match way {
-            PairWay::Cut { session: own, .. } if *own == session => Err(way.take_link()),
-            PairWay::Open { wire, .. } if wire.session() == session => Ok(wire.clone()),
-            _ => Err(None),
-        });
-        let open = match open {
-            Ok(wire) => wire,
-            Err(link) => return link,
-        };
-        // The other side has noticed the cut first.
-        let Some(link) = open.detach() else {
-            std::thread::sleep(Duration::from_millis(1));
-            continue;
-        };
-        let begins = Instant::now();
-        let limits = CutLimits { begins, ends: begins + link.patience() };
-        let is_cut = pair.way.with(|way| {
-            let is_open = matches!(way, PairWay::Open { .. });
-            way.cut(session, limits);
-            is_open
-        });
-        if is_cut {
-            begin(pair, &Lost::Silent(Duration::ZERO));
-            return Some(Box::new(link));
-        }
+    let open = pair.way.with(|way| match way {
+        PairWay::Cut { session: own, .. } if *own == session => Err(way.take_link()),
+        PairWay::Open { wire, .. } if wire.session() == session => Ok(wire.clone()),
+        _ => Err(None),
+    });
+    let open = match open {
+        Ok(wire) => wire,
+        Err(link) => return link,
+    };
+    // The other side has noticed the cut first.
+    let link = open.detach()?;
+    let begins = Instant::now();
+    let limits = CutLimits { begins, ends: begins + link.patience() };
+    let is_cut = pair.way.with(|way| {
+        let is_open = matches!(way, PairWay::Open { .. });
+        way.cut(session, limits);
+        is_open
+    });
+    if !is_cut {
+        return None;
     }
-    None
+    begin(pair, &Lost::Silent(Duration::ZERO));
+    Some(Box::new(link))
 }
 
 /// The result of one attempt.
