@@ -60,11 +60,7 @@ impl Application {
         let mut link = new_link(Duration::ZERO)?;
         let deadline = Instant::now() + HELLO;
         let (wire, first) = dial(at, protection, &mut link, WireTerms::default(), deadline)?;
-        if owner(&wire) != WireOwner::Own {
-            wire.hang_up();
-            let what = "the process that listens there is another user's".into();
-            return Err(NoConnection::NotProved(TlsError::Broken { what }));
-        }
+        check_owner(owner(&wire)).inspect_err(|_| wire.hang_up())?;
         let answer = Arc::new(LeaderAnswer::default());
         let reader = Box::new(AnswerReader { answer: answer.clone(), begun: false });
         wire.start(&first, reader).map_err(NoConnection::NoThread)?;
@@ -93,6 +89,19 @@ impl Application {
         let answered = self.answer.answered.lock();
         let waits = |answered: &mut Option<ApplicationResult>| answered.is_none();
         self.answer.changed.wait_timeout_while(answered, limit, waits).0.clone()
+    }
+}
+
+/// Checks whose process listens. A connection that has ended at once has no owner any more, and
+/// the leader may be well.
+fn check_owner(owner: WireOwner) -> Result<(), NoConnection> {
+    match owner {
+        WireOwner::Own => Ok(()),
+        WireOwner::Another => {
+            let what = "the process that listens there is another user's".into();
+            Err(NoConnection::NotProved(TlsError::Broken { what }))
+        }
+        WireOwner::Unknown => Err(NoConnection::Lost(Lost::Ended)),
     }
 }
 
@@ -136,5 +145,17 @@ impl Attend for AnswerReader {
 
     fn ended(self: Box<Self>, why: Lost) {
         self.answer.is(ApplicationResult::Ended(why.to_string()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_process_of_another_user_is_refused_for_good() {
+        assert!(check_owner(WireOwner::Own).is_ok());
+        assert!(matches!(check_owner(WireOwner::Another), Err(NoConnection::NotProved(_))));
+        assert!(matches!(check_owner(WireOwner::Unknown), Err(NoConnection::Lost(Lost::Ended))));
     }
 }

@@ -1,6 +1,7 @@
 //! What other sides do to a pair: they end at any step, break the protocol, or take nothing.
 
 use super::admission;
+use super::applying::Application;
 use super::gate::BridgeGate;
 use super::home::{BridgeHome, BridgeTerms};
 use super::pair::{FarPair, Pairs};
@@ -18,8 +19,8 @@ use std::time::{Duration, Instant};
 use upcall_net::link::{HostLink, LinkSide, LinkTerms};
 use upcall_net::record::{HELLO, Hello, SessionStart};
 use upcall_net::{
-    Attend, BufferOwner, Frame, FrameBody, FrameError, FrameHeader, FrameKind, Lost, Protection,
-    Wanted, WireTerms, dial, new_link,
+    Attend, BufferOwner, Frame, FrameBody, FrameError, FrameHeader, FrameKind, Lost, NoConnection,
+    Protection, Wanted, WireTerms, dial, new_link,
 };
 use upcall_os::atomic::{AtomicU32, Ordering};
 use upcall_sched::post::Post;
@@ -460,4 +461,21 @@ fn who_speaks_another_version_is_told_in_the_answer_that_it_reads() {
             }
         }
     }
+}
+
+/// The leader accepts an applicant, and ends before the applicant knows whose process it is.
+#[test]
+fn a_leader_that_ends_at_once_is_looked_for_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let rounds = 200;
+    let leads =
+        std::thread::spawn(move || (0..rounds).for_each(|_| drop(greet(&listener, &mut None))));
+    for round in 0..rounds {
+        if let Err(NoConnection::NotProved(why)) = Application::connect(address, &Protection::Clear)
+        {
+            panic!("round {round}: {why}");
+        }
+    }
+    leads.join().unwrap();
 }
