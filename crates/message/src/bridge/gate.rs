@@ -48,6 +48,8 @@ pub(crate) struct BridgeGate {
     wires: KernelMutex<AdmittedWires>,
     /// Set in the member that took in the first ones.
     leads: AtomicBool,
+    /// Set once this member leaves.
+    leaves: AtomicBool,
     pub(super) late: KernelMutex<LateMembers>,
 }
 
@@ -93,6 +95,7 @@ impl BridgeGate {
             state: KernelMutex::default(),
             wires: KernelMutex::default(),
             leads: AtomicBool::new(false),
+            leaves: AtomicBool::new(false),
             late: KernelMutex::default(),
         })
     }
@@ -157,6 +160,11 @@ impl BridgeGate {
 
     pub(super) fn leads(&self) -> bool {
         self.leads.load(Ordering::Acquire)
+    }
+
+    /// This member leaves: for a client whose pair is refused from now on it has ended.
+    pub(super) fn leaves(&self) {
+        self.leaves.store(true, Ordering::Release);
     }
 
     /// The members and their pairs, once the group has formed.
@@ -239,7 +247,11 @@ impl BridgeGate {
             })
         });
         if let Err(why) = opened {
-            if let Some(no) = answer_of(call, &PairReply::No(why)) {
+            let reply = match self.leaves.load(Ordering::Acquire) {
+                true => PairReply::Left,
+                false => PairReply::No(why),
+            };
+            if let Some(no) = answer_of(call, &reply) {
                 drop(wire.try_send(0, no));
             }
             wire.hang_up();

@@ -3,22 +3,28 @@
 use super::admission;
 use super::gate::{BridgeGate, EarlyPair, PairSlot};
 use super::home::{BridgeHome, BridgeTerms};
+use super::opening_tests::HandClient;
 use super::pair::{FarPair, Pairs};
 use super::pass::Pass;
 use super::requests::{FarRequest, LateWelcome, PairReply, PetitionReply};
 use super::tests::{GUARD, answer_to, eventually, member, patient_home, place};
+use super::thread::Bridge;
 use crate::builder::GroupBuilder;
 use crate::error::{ExpectError, JoinError};
+use crate::event::Event;
+use crate::far::FarMembers;
 use crate::group::Group;
 use crate::kinds::Handlers;
 use crate::member::Roster;
 use crate::place::MachineKey;
 use crate::wire::{Listed, ProcessKey, VERSION, pack, unpack};
 use std::net::{SocketAddr, TcpListener};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 use upcall_net::link::LinkSide;
-use upcall_net::{Protection, WireTerms, dial, new_link};
+use upcall_net::{
+    FrameBody, FrameHeader, FrameKind, OutMessage, Protection, WireTerms, dial, new_link,
+};
 use upcall_sched::post::Post;
 
 /// The gate of the only first member, with room for three more, and its address.
@@ -75,14 +81,59 @@ fn admitted(gate: &BridgeGate, address: SocketAddr, rank: u32) -> Vec<Option<Pas
     }
 }
 
-/// Asks the leader to open the pair with a member that shows this pass. Returns why not.
-fn opens(address: SocketAddr, from: u32, pass: Option<Pass>) -> Option<String> {
+/// A member that asks the leader to open the pair, and shows this pass.
+fn opener(address: SocketAddr, from: u32, pass: Option<Pass>) -> HandClient {
     let (version, group, most) = (VERSION, [7; 16], 1 << 20);
     let open = FarRequest::Open { version, group, from, to: 0, attempt: 1, port: 1, most, pass };
-    match unpack(&answer_to(address, &pack(&open).unwrap())).unwrap() {
+    let head = FrameHeader { call: 1, ..FrameHeader::of(FrameKind::Ask) };
+    let body = FrameBody::from(&*pack(&open).unwrap());
+    HandClient::asks(address, OutMessage { head, body, owner: None }, 2 * GUARD)
+}
+
+/// Asks the leader to open the pair. Returns why not.
+fn opens(address: SocketAddr, from: u32, pass: Option<Pass>) -> Option<String> {
+    match opener(address, from, pass).reply() {
         PairReply::Yes { .. } => None,
         PairReply::No(why) => Some(why),
+        PairReply::Left => Some("it leaves".into()),
     }
+}
+
+#[test]
+fn a_member_that_leaves_waits_for_none_that_joins_afterwards() {
+    let (gate, address) = leader();
+    let (first, second) = (admitted(&gate, address, 1), admitted(&gate, address, 2));
+    let (_, pairs) = gate.group().unwrap();
+    let bridge = Bridge::start(&gate.home, &gate, pairs.clone()).unwrap();
+    let member = opener(address, 1, first[0]);
+    member.expect_yes();
+    member.knows();
+    eventually("the pair is open", || pairs[1].as_ref().unwrap().way.is_open());
+    let (done, has_left) = mpsc::channel();
+    let leaves = std::thread::spawn(move || {
+        bridge.leave();
+        done.send(()).unwrap();
+    });
+    let leave = member.frames.recv_timeout(GUARD).unwrap();
+    assert_eq!((leave.head.kind, &leave.body.words[..]), (FrameKind::Leave, &[1][..]));
+    // It waits for the first one, and answers still.
+    let reply = opener(address, 2, second[0]).reply();
+    assert!(matches!(reply, PairReply::Left), "{reply:?}");
+    let body = FrameBody { words: vec![2], len: 8 };
+    member.wire.send(1, FrameHeader::of(FrameKind::Leave), body, None);
+    has_left.recv_timeout(GUARD).unwrap();
+    leaves.join().unwrap();
+}
+
+#[test]
+fn a_newcomer_does_without_a_member_that_leaves() {
+    let (gate, address) = leader();
+    gate.expect(2..3).unwrap();
+    gate.leaves();
+    gate.group().unwrap().1.iter().flatten().for_each(|pair| pair.leave());
+    let group = joins(address, 2).unwrap();
+    group.poll();
+    assert_eq!(group.event(), Some(Event::Ended { rank: 0 }));
 }
 
 /// Each of these is on the same host and knows the group's identifier.

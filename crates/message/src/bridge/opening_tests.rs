@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use upcall_net::link::LinkSide;
 use upcall_net::record::{self, HELLO, Hello, SessionStart};
 use upcall_net::{
-    Attend, BufferOwner, Frame, FrameBody, FrameError, FrameHeader, FrameKind, Lost, Protection,
-    Wanted, Wire, WireTerms, dial, new_link,
+    Attend, BufferOwner, Frame, FrameBody, FrameError, FrameHeader, FrameKind, Lost, OutMessage,
+    Protection, Wanted, Wire, WireTerms, dial, new_link,
 };
 
 /// What is lost with the first connection.
@@ -128,16 +128,8 @@ impl PairServer {
 
     /// The same with this patience.
     fn asks_with(&self, attempt: u32, patience: Duration) -> HandClient {
-        let mut link = new_link(patience).unwrap();
-        let until = Instant::now() + GUARD;
-        let terms = WireTerms::default();
-        let (wire, first) =
-            dial(self.address, &Protection::Clear, &mut link, terms, until).unwrap();
-        let (gives, frames) = mpsc::channel();
-        wire.start(&first, Box::new(Frames(gives))).unwrap();
         let request = open_request(&self.roster(0), 1, attempt, (0, 1 << 20), None).unwrap();
-        assert!(wire.try_send(0, request).is_none());
-        HandClient { wire, frames }
+        HandClient::asks(self.address, request, patience)
     }
 }
 
@@ -164,25 +156,37 @@ impl Attend for Frames {
     fn ended(self: Box<Self>, _: Lost) {}
 }
 
-struct HandClient {
-    wire: Arc<Wire>,
-    frames: mpsc::Receiver<Frame>,
+/// The client of a pair, by hand.
+pub(super) struct HandClient {
+    pub(super) wire: Arc<Wire>,
+    pub(super) frames: mpsc::Receiver<Frame>,
 }
 
 impl HandClient {
-    fn reply(&self) -> PairReply {
+    /// Connects with this patience, and sends a request.
+    pub(super) fn asks(at: SocketAddr, request: OutMessage, patience: Duration) -> Self {
+        let mut link = new_link(patience).unwrap();
+        let (until, terms) = (Instant::now() + GUARD, WireTerms::default());
+        let (wire, first) = dial(at, &Protection::Clear, &mut link, terms, until).unwrap();
+        let (gives, frames) = mpsc::channel();
+        wire.start(&first, Box::new(Frames(gives))).unwrap();
+        assert!(wire.try_send(0, request).is_none());
+        Self { wire, frames }
+    }
+
+    pub(super) fn reply(&self) -> PairReply {
         let frame = self.frames.recv_timeout(GUARD).expect("an answer");
         assert_eq!(frame.head.kind, FrameKind::Answer);
         unpack(&frame.body.to_vec()).unwrap()
     }
 
-    fn expect_yes(&self) {
+    pub(super) fn expect_yes(&self) {
         let reply = self.reply();
         assert!(matches!(reply, PairReply::Yes { .. }), "{reply:?}");
     }
 
     /// Sends the first message after the answer.
-    fn knows(&self) {
+    pub(super) fn knows(&self) {
         let body = FrameBody { words: vec![0], len: 8 };
         self.wire.send(1, FrameHeader::of(FrameKind::Room), body, None);
     }

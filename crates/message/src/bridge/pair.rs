@@ -280,8 +280,19 @@ impl FarPair {
     }
 
     /// Leaves the pair once all messages are sent. This member takes no more: what arrives is
-    /// dropped, so that the other side has room to leave as well.
+    /// dropped, so that the other side has room to leave as well. A member that has not joined yet
+    /// cannot join any more.
     pub(super) fn leave(&self) {
+        let is_unopened = self.way.with(|way| {
+            let is_unopened = matches!(way, PairWay::Unopened);
+            if is_unopened {
+                *way = PairWay::Over;
+            }
+            is_unopened
+        });
+        if is_unopened {
+            return;
+        }
         {
             let mut outward = self.outward.lock();
             if outward.leaving == PairLeaving::No {
@@ -320,10 +331,17 @@ impl FarPair {
                     *way = PairWay::Refused(why);
                     Some(wire)
                 }
+                PairReply::Left => {
+                    *way = PairWay::Over;
+                    Some(wire)
+                }
             }
         });
         if let Some(wire) = refused {
             wire.hang_up();
+        }
+        if self.way.is_over() {
+            self.over(PairLost::Gone);
         }
         self.home.rouse();
     }

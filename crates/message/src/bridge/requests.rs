@@ -104,6 +104,8 @@ pub(super) enum PairReply {
         most: u64,
     },
     No(String),
+    /// The server leaves its group. For the client it has ended.
+    Left,
 }
 
 /// The leader's answer to a late member.

@@ -453,7 +453,7 @@ fn who_speaks_another_version_is_told_in_the_answer_that_it_reads() {
             };
             match unpack(&answer_to(address, &request(open, fields))).unwrap() {
                 PairReply::No(why) => names(why),
-                PairReply::Yes { .. } => panic!("version {version} opens a pair"),
+                other => panic!("version {version}: {other:?}"),
             }
             match unpack(&answer_to(address, &request(apply, fields))).unwrap() {
                 Welcome::Refused(why) => names(why),

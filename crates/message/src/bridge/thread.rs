@@ -116,7 +116,9 @@ impl FarMembers for Bridge {
     }
 
     fn leave(&self) {
-        self.all().for_each(|pair| pair.leave());
+        // A member that joins at this time either finds the pair over, or has opened it before.
+        self.gate.leaves();
+        self.pairs.iter().flatten().for_each(|pair| pair.leave());
         self.leaves.store(true, Ordering::Release);
         self.home.rouse();
         let limit = self.home.patience() + PARTING;
