@@ -20,9 +20,9 @@
 //!   join after the group has formed ([`late`]).
 //!
 //! A module imports only from modules above it in this list: [`batch`], [`room`], [`pace`],
-//! [`pass`]; [`home`], [`way`], [`requests`], [`inward`], [`outward`]; [`pair`], [`reopening`],
-//! [`opening`], [`late`], [`gate`], [`admission`], [`thread`], [`applying`], [`petitioning`],
-//! [`meeting`].
+//! [`pass`], [`admitted`]; [`home`], [`way`], [`requests`], [`inward`], [`outward`]; [`pair`],
+//! [`reopening`], [`opening`], [`late`], [`gate`], [`admission`], [`thread`], [`applying`],
+//! [`petitioning`], [`meeting`].
 //!
 //! # Threads
 //! The bridge has a thread ([`thread`]), which sleeps at a post as a receiver of messages does. The
@@ -42,6 +42,7 @@
 //! interface stores a message between nodes; here the bridge does.
 
 mod admission;
+mod admitted;
 mod applying;
 mod batch;
 mod gate;

@@ -234,6 +234,16 @@ impl Member {
         self.post.rouse();
     }
 
+    /// Drops the petitions of processes that wait for no answer any more.
+    pub(crate) fn forget_gone_petitions(&self) {
+        let is_gone = |news: &mut MemberEvent| match news {
+            MemberEvent::Asked(petition) => petition.is_gone(),
+            _ => false,
+        };
+        let gone = self.news.lock().extract_if(.., is_gone).collect::<Vec<_>>();
+        drop(gone);
+    }
+
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
         self.any_news.load(Ordering::Acquire)

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Maximum number of petitions that wait in a member. Further ones are refused.
+/// Maximum number of petitions that a member has not answered. Further ones are refused.
 pub(crate) const MOST_WAITING: usize = 16;
 
 /// Maximum length of a petition, in bytes.
@@ -16,6 +16,9 @@ pub(crate) trait Petitioner: Send + Sync {
 
     /// Ends the connection.
     fn refuse(&self, why: &str);
+
+    /// Returns `true` if the process that has asked waits for no answer any more.
+    fn is_gone(&self) -> bool;
 }
 
 /// A request of a process that is no member of this group, such as for a place in it.
@@ -41,6 +44,11 @@ impl Petition {
     /// The request. Another program may have written anything into it.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// Returns `true` if the process that has asked has ended or given up.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.from.as_ref().is_some_and(|from| from.is_gone())
     }
 
     /// Sends the answer. If the other process has ended, the answer is dropped.

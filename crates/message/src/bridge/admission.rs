@@ -1,8 +1,9 @@
 //! Where members on other hosts connect: to become members, to open a pair, or to go on with one.
 
-use super::gate::{AdmittedWire, BridgeGate, EarlyPair, PairSlot};
+use super::admitted::AdmittedWire;
+use super::gate::{BridgeGate, EarlyPair, PairSlot};
 use super::inward::PairLost;
-use super::late::{FarGuest, LateApplicant};
+use super::late::{FarGuest, FarPetitioner, LateApplicant};
 use super::pair::FarPair;
 use super::reopening::{self, PairReader};
 use super::requests::{
@@ -76,8 +77,9 @@ impl Admit for BridgeAdmission {
         account: ConnectionOwner,
         _client: ProvedClient,
     ) -> Result<Box<dyn TakeOver>, FrameBody> {
-        let counted = self.0.count(account).ok_or_else(|| farewell("too many connections"))?;
-        Ok(Box::new(NewConnection(counted)))
+        let counted =
+            self.0.wires.count(account).ok_or_else(|| farewell("too many connections"))?;
+        Ok(Box::new(NewConnection(self.0.clone(), Arc::new(counted))))
     }
 
     fn resume(&mut self, session: SessionKey, client: &ProvedClient) -> Resumed {
@@ -97,19 +99,21 @@ impl Admit for BridgeAdmission {
 }
 
 /// A connection that is admitted, and has not asked yet.
-struct NewConnection(AdmittedWire);
+struct NewConnection(Arc<BridgeGate>, Arc<AdmittedWire>);
 
 impl TakeOver for NewConnection {
     fn take_over(self: Box<Self>, wire: Arc<Wire>, first: &[u8]) {
-        let admitted = self.0;
-        admitted.gate.admits(&wire);
+        let Self(gate, admitted) = *self;
+        gate.admits(&wire);
         let reader = GuestReader {
             session: wire.session(),
             wire: wire.clone(),
             slot: PairSlot::default(),
             has_asked: false,
             guest: None,
+            petitions: false,
             reader: None,
+            gate,
             admitted,
         };
         // Without a thread for it the connection ends, and its client connects again.
@@ -145,9 +149,12 @@ struct GuestReader {
     slot: PairSlot,
     has_asked: bool,
     guest: Option<Arc<FarGuest>>,
+    /// The guest has sent a petition.
+    petitions: bool,
     /// Reads on once the pair is known.
     reader: Option<PairReader>,
-    admitted: AdmittedWire,
+    gate: Arc<BridgeGate>,
+    admitted: Arc<AdmittedWire>,
 }
 
 impl GuestReader {
@@ -162,12 +169,12 @@ impl GuestReader {
     }
 
     fn gate(&self) -> &Arc<BridgeGate> {
-        &self.admitted.gate
+        &self.gate
     }
 
     /// The process at the other end, which waits for an answer.
     fn guest(&self, call: u32) -> Arc<FarGuest> {
-        Arc::new(FarGuest::new(&self.gate().home, &self.wire, call))
+        Arc::new(FarGuest::new(&self.gate().home, &self.wire, &self.admitted, call))
     }
 
     fn asked(&mut self, frame: &Frame) -> Result<(), FrameError> {
@@ -305,19 +312,26 @@ impl GuestReader {
 
     /// Handles a petition.
     fn asks(&mut self, call: u32, bytes: Vec<u8>) {
-        let Some(member) = self.gate().home.member.upgrade() else { return self.wire.hang_up() };
-        let petition = Petition::new(bytes, self.guest(call));
-        if !self.gate().leads() {
-            return petition.refuse("this member does not take in others");
+        let gate = self.gate().clone();
+        let Some(member) = gate.home.member.upgrade() else { return self.wire.hang_up() };
+        let guest = self.guest(call);
+        if !gate.leads() {
+            return guest.refuse("this member does not take in others");
         }
-        if self.gate().group().is_none() {
+        if gate.group().is_none() {
             // The other process asks again.
             return self.wire.hang_up();
         }
-        if petition.bytes().len() > MOST_PETITION {
-            return petition.refuse("the request is too long");
+        if bytes.len() > MOST_PETITION {
+            return guest.refuse("the request is too long");
         }
-        member.tell(MemberEvent::Asked(petition));
+        let Some(place) = gate.wires.count_petition() else {
+            return guest.refuse("too many requests wait: ask again later");
+        };
+        self.petitions = true;
+        self.guest = Some(guest.clone());
+        let from = Arc::new(FarPetitioner::new(guest, place));
+        member.tell(MemberEvent::Asked(Petition::new(bytes, from)));
     }
 }
 
@@ -372,6 +386,10 @@ impl GuestReader {
         if let (Some(guest), Some(member)) = (&self.guest, self.gate().home.member.upgrade()) {
             member.forming.lost(&**guest, None);
             self.gate().late.lock().lost(guest);
+            guest.has_gone();
+            if self.petitions {
+                member.forget_gone_petitions();
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What a member keeps of those that connect to it: admitted connections, pairs that they open, and
 //! late members. [`admission`](super::admission) decides who is admitted.
 
+use super::admitted::AdmittedWires;
 use super::home::BridgeHome;
 use super::late::LateMembers;
 use super::pair::{FarPair, Pairs};
@@ -11,41 +12,18 @@ use crate::error::ExpectError;
 use crate::member::Roster;
 use crate::place::{MachineKey, MemberPlace};
 use crate::wire::GroupId;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock, Weak};
-use upcall_net::{ConnectionOwner, LinkTerms, NetworkListener, Wire};
+use std::sync::{Arc, OnceLock};
+use upcall_net::{LinkTerms, NetworkListener, Wire};
 use upcall_os::atomic::{AtomicBool, Ordering};
 use upcall_os::lock::KernelMutex;
-
-/// Maximum number of connections of one owner: more than a group has members.
-const MOST_ADMITTED: usize = 2 * crate::MOST_MEMBERS;
-
-/// An admitted connection, counted while this exists.
-pub(super) struct AdmittedWire {
-    pub(super) gate: Arc<BridgeGate>,
-    owner: ConnectionOwner,
-}
-
-impl Drop for AdmittedWire {
-    fn drop(&mut self) {
-        let mut wires = self.gate.wires.lock();
-        if let Entry::Occupied(mut count) = wires.counts.entry(self.owner.clone()) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
-    }
-}
 
 /// See the module.
 pub(crate) struct BridgeGate {
     pub(super) home: Arc<BridgeHome>,
     state: KernelMutex<GateState>,
-    wires: KernelMutex<AdmittedWires>,
+    pub(super) wires: Arc<AdmittedWires>,
     /// Set in the member that took in the first ones.
     leads: AtomicBool,
     /// Set once this member leaves.
@@ -80,20 +58,12 @@ pub(super) struct EarlyPair {
 /// connection has ended before.
 pub(super) type PairSlot = Arc<OnceLock<Option<Arc<FarPair>>>>;
 
-/// The admitted connections.
-#[derive(Default)]
-struct AdmittedWires {
-    counts: HashMap<ConnectionOwner, usize>,
-    /// All of them, to end them.
-    all: Vec<Weak<Wire>>,
-}
-
 impl BridgeGate {
     pub(super) fn new(home: &Arc<BridgeHome>) -> Arc<Self> {
         Arc::new(Self {
             home: home.clone(),
             state: KernelMutex::default(),
-            wires: KernelMutex::default(),
+            wires: Arc::default(),
             leads: AtomicBool::new(false),
             leaves: AtomicBool::new(false),
             late: KernelMutex::default(),
@@ -118,27 +88,12 @@ impl BridgeGate {
         let formed = state.formed.take();
         drop(state);
         drop((listener, formed, early));
-        let wires = std::mem::take(&mut self.wires.lock().all);
-        wires.iter().filter_map(Weak::upgrade).for_each(|wire| wire.hang_up());
-    }
-
-    /// Counts a connection of this owner. `None`: it has too many.
-    pub(super) fn count(self: &Arc<Self>, owner: ConnectionOwner) -> Option<AdmittedWire> {
-        let mut wires = self.wires.lock();
-        let count = wires.counts.entry(owner.clone()).or_default();
-        if *count >= MOST_ADMITTED {
-            return None;
-        }
-        *count += 1;
-        Some(AdmittedWire { gate: self.clone(), owner })
+        self.wires.end_all();
     }
 
     /// Keeps a connection in view until the gate is shut.
     pub(super) fn admits(&self, wire: &Arc<Wire>) {
-        let mut wires = self.wires.lock();
-        wires.all.retain(|wire| wire.strong_count() > 0);
-        wires.all.push(Arc::downgrade(wire));
-        drop(wires);
+        self.wires.add(wire);
         if self.state.lock().is_shut {
             wire.hang_up();
         }

@@ -25,6 +25,7 @@
 //! no expelled member, and refuses it if it opens its pair afterwards. Only the leader's list
 //! counts for newcomers; other members keep their pairs until they expel it too, or it ends.
 
+use super::admitted::{AdmittedWire, PetitionPlace};
 use super::home::BridgeHome;
 use super::pair::Pairs;
 use super::pass::PassIssuer;
@@ -40,17 +41,37 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use upcall_net::Wire;
+use upcall_os::atomic::{AtomicBool, Ordering};
 
 /// A process on a connection that has asked the leader, and gets one answer.
 pub(super) struct FarGuest {
     home: Arc<BridgeHome>,
     wire: Arc<Wire>,
+    /// The connection counts while an answer is awaited on it.
+    _admitted: Arc<AdmittedWire>,
     call: u32,
+    is_gone: AtomicBool,
 }
 
 impl FarGuest {
-    pub(super) fn new(home: &Arc<BridgeHome>, wire: &Arc<Wire>, call: u32) -> Self {
-        Self { home: home.clone(), wire: wire.clone(), call }
+    pub(super) fn new(
+        home: &Arc<BridgeHome>,
+        wire: &Arc<Wire>,
+        admitted: &Arc<AdmittedWire>,
+        call: u32,
+    ) -> Self {
+        let (home, wire, _admitted) = (home.clone(), wire.clone(), admitted.clone());
+        Self { home, wire, _admitted, call, is_gone: AtomicBool::new(false) }
+    }
+
+    /// Its connection has ended.
+    pub(super) fn has_gone(&self) {
+        self.is_gone.store(true, Ordering::Release);
+    }
+
+    /// Refuses its petition.
+    pub(super) fn refuse(&self, why: &str) {
+        self.reply(&PetitionReply::Refused(why.into()));
     }
 
     /// Sends it the answer. If it has ended, it needs none.
@@ -83,13 +104,29 @@ impl MemberCandidate for FarGuest {
     }
 }
 
-impl Petitioner for FarGuest {
+/// A guest that has sent a petition.
+pub(super) struct FarPetitioner {
+    guest: Arc<FarGuest>,
+    _place: PetitionPlace,
+}
+
+impl FarPetitioner {
+    pub(super) fn new(guest: Arc<FarGuest>, place: PetitionPlace) -> Self {
+        Self { guest, _place: place }
+    }
+}
+
+impl Petitioner for FarPetitioner {
     fn answer(&self, bytes: &[u8]) {
-        self.reply(&PetitionReply::Answer(bytes.to_vec()));
+        self.guest.reply(&PetitionReply::Answer(bytes.to_vec()));
     }
 
     fn refuse(&self, why: &str) {
-        self.reply(&PetitionReply::Refused(why.into()));
+        self.guest.refuse(why);
+    }
+
+    fn is_gone(&self) -> bool {
+        self.guest.is_gone.load(Ordering::Acquire)
     }
 }
 

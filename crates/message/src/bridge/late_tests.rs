@@ -15,7 +15,9 @@ use crate::event::Event;
 use crate::far::FarMembers;
 use crate::group::Group;
 use crate::kinds::Handlers;
+use crate::member::MemberEvent;
 use crate::member::Roster;
+use crate::petition::{MOST_PETITION, MOST_WAITING};
 use crate::place::MachineKey;
 use crate::wire::{Listed, ProcessKey, VERSION, pack, unpack};
 use std::net::{SocketAddr, TcpListener};
@@ -84,9 +86,16 @@ fn admitted(gate: &BridgeGate, address: SocketAddr, rank: u32) -> Vec<Option<Pas
 /// A member that asks the leader to open the pair, and shows this pass.
 fn opener(address: SocketAddr, from: u32, pass: Option<Pass>) -> HandClient {
     let (version, group, most) = (VERSION, [7; 16], 1 << 20);
-    let open = FarRequest::Open { version, group, from, to: 0, attempt: 1, port: 1, most, pass };
+    asks(
+        address,
+        &FarRequest::Open { version, group, from, to: 0, attempt: 1, port: 1, most, pass },
+    )
+}
+
+/// A process with this request.
+fn asks(address: SocketAddr, request: &FarRequest) -> HandClient {
     let head = FrameHeader { call: 1, ..FrameHeader::of(FrameKind::Ask) };
-    let body = FrameBody::from(&*pack(&open).unwrap());
+    let body = FrameBody::from(&*pack(request).unwrap());
     HandClient::asks(address, OutMessage { head, body, owner: None }, 2 * GUARD)
 }
 
@@ -259,4 +268,49 @@ fn late_members_and_petitioners_of_another_version_learn_that() {
             PetitionReply::Answer(_) => panic!("version {version} is answered"),
         }
     }
+}
+
+/// The leader's thread may compute for any time.
+#[test]
+fn petitions_are_bounded_while_the_leader_does_not_poll() {
+    let (gate, address) = leader();
+    let member = gate.home.member.upgrade().unwrap();
+    let waiting = || {
+        let mut count = 0;
+        member.look_at_news(|news| count += usize::from(matches!(news, MemberEvent::Asked(_))));
+        count
+    };
+    let petition = |byte: u8| {
+        asks(address, &FarRequest::Petition { version: VERSION, bytes: vec![byte; MOST_PETITION] })
+    };
+    let reply = |client: &HandClient| {
+        let frame = client.frames.recv_timeout(GUARD).expect("an answer");
+        unpack::<PetitionReply>(&frame.body.to_vec()).unwrap()
+    };
+    let is_refused = |client: &HandClient| match reply(client) {
+        PetitionReply::Refused(why) => why.contains("too many"),
+        PetitionReply::Answer(_) => false,
+    };
+    let mut clients = (0..MOST_WAITING as u8).map(petition).collect::<Vec<_>>();
+    eventually("all have asked", || waiting() == MOST_WAITING);
+    assert!(is_refused(&petition(99)));
+    // Of a process that has gone nothing is kept.
+    clients[3].wire.hang_up();
+    eventually("its petition is dropped", || gate.wires.petitions() == MOST_WAITING - 1);
+    assert_eq!(waiting(), MOST_WAITING - 1);
+    clients[3] = petition(3);
+    eventually("there is room for another one", || waiting() == MOST_WAITING);
+    // A petition counts until it is answered.
+    let taken = member.news();
+    assert_eq!((taken.len(), waiting()), (MOST_WAITING, 0));
+    assert!(is_refused(&petition(99)));
+    for news in taken {
+        let MemberEvent::Asked(petition) = news else { panic!("{news:?}") };
+        let byte = petition.bytes()[0];
+        petition.answer(&[byte]);
+        let reply = reply(&clients[usize::from(byte)]);
+        assert!(matches!(reply, PetitionReply::Answer(bytes) if bytes == [byte]));
+    }
+    let _last = petition(0);
+    eventually("there is room again", || waiting() == 1);
 }
