@@ -7,17 +7,27 @@ use std::fmt;
 use std::sync::Arc;
 use upcall_os::lock::KernelMutex;
 
-/// Maximum number of admitted connections of a listener. One user, or one address of another
-/// machine, has at most as many as are left for others: half of them if it is alone.
+/// Maximum number of admitted connections of a listener, unless another is chosen. One user, or one
+/// address of another machine, has at most as many as are left for others: half of them if it is
+/// alone.
 const MOST_ADMITTED: usize = 256;
 
 /// The admitted connections of a listener.
-#[derive(Clone, Default)]
-pub struct Admissions(Arc<KernelMutex<HashMap<ConnectionOwner, usize>>>);
+#[derive(Clone)]
+pub struct Admissions {
+    counts: Arc<KernelMutex<HashMap<ConnectionOwner, usize>>>,
+    most: usize,
+}
 
 impl fmt::Debug for Admissions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Admissions({} accounts)", self.0.lock().len())
+        write!(f, "Admissions({} accounts)", self.counts.lock().len())
+    }
+}
+
+impl Default for Admissions {
+    fn default() -> Self {
+        Self::of(MOST_ADMITTED)
     }
 }
 
@@ -29,18 +39,23 @@ pub struct Admitted {
 }
 
 impl Admissions {
+    /// Admits at most this number of connections.
+    pub fn of(most: usize) -> Self {
+        Self { counts: Arc::default(), most }
+    }
+
     /// Counts one more connection of an account.
     ///
     /// # Errors
     /// The account has as many as it may have.
     pub fn admit(&self, account: ConnectionOwner) -> Result<Admitted, String> {
-        let mut counts = self.0.lock();
+        let (mut counts, most) = (self.counts.lock(), self.most);
         let all = counts.values().sum::<usize>();
         let own = counts.get(&account).copied().unwrap_or(0);
-        if own >= MOST_ADMITTED.saturating_sub(all + 1) {
+        if own >= most.saturating_sub(all + 1) {
             return Err(format!(
                 "this user, address or host would have {} connections to it, more than would be \
-                left of {MOST_ADMITTED} for others",
+                left of {most} for others",
                 own + 1
             ));
         }
@@ -51,7 +66,7 @@ impl Admissions {
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        let mut counts = self.all.0.lock();
+        let mut counts = self.all.counts.lock();
         if let Entry::Occupied(mut own) = counts.entry(self.account.clone()) {
             *own.get_mut() -= 1;
             if *own.get() == 0 {
@@ -80,6 +95,7 @@ mod tests {
         all.remove(0);
         assert_eq!(all_of(&inside, 100).len(), 65);
         drop(all);
-        assert!(inside.0.lock().is_empty());
+        assert!(inside.counts.lock().is_empty());
+        assert_eq!(all_of(&Admissions::of(1024), 1).len(), 512);
     }
 }

@@ -98,6 +98,14 @@ pub trait Admit: Send {
     fn resume(&mut self, _session: SessionKey, _client: &ProvedClient) -> Resumed {
         Resumed::Unknown
     }
+
+    /// The next time at which [`tick`](Self::tick) has something to do.
+    fn due(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Time has passed. Called after each wake of the listener's thread.
+    fn tick(&mut self, _now: Instant) {}
 }
 
 /// Whether a session goes on with a new connection.
@@ -204,7 +212,8 @@ impl NetworkAcceptor {
     fn work(mut self) {
         let mut ready = Vec::new();
         while !self.shut.load(Ordering::SeqCst) {
-            let due = self.lobby.due().map(|due| due.saturating_duration_since(Instant::now()));
+            let due = self.lobby.due().into_iter().chain(self.admit.due()).min();
+            let due = due.map(|due| due.saturating_duration_since(Instant::now()));
             self.set.wait(&mut ready, due);
             for event in ready.drain(..) {
                 match event.key {
@@ -213,7 +222,9 @@ impl NetworkAcceptor {
                 }
             }
             // Dropping a connection closes it, which also removes it from the poll set.
-            drop(self.lobby.expired(Instant::now()));
+            let now = Instant::now();
+            drop(self.lobby.expired(now));
+            self.admit.tick(now);
         }
     }
 
@@ -500,4 +511,47 @@ impl Guest {
 fn user(stream: &TcpStream) -> Option<u32> {
     let (theirs, ours) = (stream.peer_addr().ok()?, stream.local_addr().ok()?);
     is_here(theirs, ours).then(|| loopback::user_of(theirs, ours)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Sender, channel};
+
+    /// Is due once, and then no more.
+    struct Due(Option<Instant>, Sender<()>);
+    impl Admit for Due {
+        fn store(&self) -> Option<Arc<HostStore>> {
+            None
+        }
+        fn judge(&mut self, _: &ProvedClient) -> Result<(), FarewellBody> {
+            Ok(())
+        }
+        fn admit(
+            &mut self,
+            _: ConnectionOwner,
+            _: ProvedClient,
+        ) -> Result<Box<dyn TakeOver>, FarewellBody> {
+            Err(FarewellBody::from(&b"no"[..]))
+        }
+        fn due(&self) -> Option<Instant> {
+            self.0
+        }
+        fn tick(&mut self, now: Instant) {
+            if self.0.take_if(|due| *due <= now).is_some() {
+                self.1.send(()).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn the_listener_wakes_when_its_owner_is_due() {
+        let listener = NetworkListener::new("127.0.0.1:0".parse().unwrap()).unwrap();
+        let terms = LinkTerms { window: 1, patience: Duration::ZERO };
+        let (ticks, ticked) = channel();
+        let due = Instant::now() + Duration::from_millis(20);
+        listener.open(terms, Due(Some(due), ticks)).unwrap();
+        ticked.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert!(Instant::now() >= due);
+    }
 }

@@ -16,7 +16,7 @@ use crate::place::{MachineKey, MemberPlace};
 use crate::wire::{Listed, VERSION, Welcome};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use upcall_directory::names;
 use upcall_net::identity::HostStore;
 use upcall_net::record::SessionKey;
@@ -24,9 +24,6 @@ use upcall_net::{
     Admit, Attend, BufferOwner, ConnectionOwner, Frame, FrameBody, FrameError, FrameHeader,
     FrameKind, HostLink, Lost, NetworkListener, ProvedClient, Resumed, TakeOver, Wanted, Wire,
 };
-
-/// Maximum length of a request, in bytes.
-const MOST_ASKED: usize = 1 << 20;
 
 /// Listens at an address, and admits members from now on.
 ///
@@ -77,9 +74,8 @@ impl Admit for BridgeAdmission {
         account: ConnectionOwner,
         _client: ProvedClient,
     ) -> Result<Box<dyn TakeOver>, FrameBody> {
-        let counted =
-            self.0.wires.count(account).ok_or_else(|| farewell("too many connections"))?;
-        Ok(Box::new(NewConnection(self.0.clone(), Arc::new(counted))))
+        let admitted = self.0.wires.count(account).map_err(|why| farewell(&why))?;
+        Ok(Box::new(NewConnection(self.0.clone(), admitted)))
     }
 
     fn resume(&mut self, session: SessionKey, client: &ProvedClient) -> Resumed {
@@ -96,6 +92,14 @@ impl Admit for BridgeAdmission {
             None => Resumed::NotNow,
         }
     }
+
+    fn due(&self) -> Option<Instant> {
+        self.0.wires.due(Instant::now())
+    }
+
+    fn tick(&mut self, now: Instant) {
+        self.0.wires.end_overdue(now);
+    }
 }
 
 /// A connection that is admitted, and has not asked yet.
@@ -104,7 +108,7 @@ struct NewConnection(Arc<BridgeGate>, Arc<AdmittedWire>);
 impl TakeOver for NewConnection {
     fn take_over(self: Box<Self>, wire: Arc<Wire>, first: &[u8]) {
         let Self(gate, admitted) = *self;
-        gate.admits(&wire);
+        gate.admits(&wire, &admitted);
         let reader = GuestReader {
             session: wire.session(),
             wire: wire.clone(),
@@ -182,6 +186,8 @@ impl GuestReader {
         match FarRequest::read(&frame.body.to_vec()) {
             Ok(FarRequest::Open { group, from, to, attempt, port, most, pass, .. }) => {
                 let (wire, slot) = (self.wire.clone(), self.slot.clone());
+                // Also before the members are known: the number of those that wait is bounded.
+                self.admitted.has_pair();
                 let early =
                     EarlyPair { wire, slot, call, group, from, to, attempt, port, most, pass };
                 self.gate().opens(early);
@@ -341,7 +347,7 @@ impl Attend for GuestReader {
             return reader.begun(head, unsent);
         }
         match head.kind {
-            FrameKind::Ask if head.len <= MOST_ASKED && !self.has_asked => {
+            FrameKind::Ask if head.len <= self.gate.most_asked && !self.has_asked => {
                 self.has_asked = true;
                 Ok(Wanted::Yes(None))
             }

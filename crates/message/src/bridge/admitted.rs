@@ -1,39 +1,79 @@
-//! What a member keeps of admitted connections: their number, and that of the petitions on them.
+//! What a member keeps of admitted connections: their number, how long each may stay, and the
+//! number of petitions on them.
+//!
+//! A connection has [`STAY`] until it is part of a pair, or waits for an answer that another
+//! process or this program delays. After an answer it has the same time to end. Otherwise a trusted
+//! process that is no member could hold connections, and memory for its requests, for ever.
 
 use crate::petition::MOST_WAITING;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::{Arc, Weak};
-use upcall_net::{ConnectionOwner, Wire};
+use std::time::{Duration, Instant};
+use upcall_net::{Admissions, Admitted, ConnectionOwner, Wire};
 use upcall_os::atomic::{AtomicUsize, Ordering};
 use upcall_os::lock::KernelMutex;
 
-/// Maximum number of connections of one owner: more than a group has members.
-const MOST_ADMITTED: usize = 2 * crate::MOST_MEMBERS;
+/// Maximum number of connections. An owner that is alone has half of them: one of each member that
+/// applies, and one of its pair.
+const MOST_ADMITTED: usize = 4 * crate::MOST_MEMBERS;
+
+/// Maximum time that a connection stays without a place.
+pub(super) const STAY: Duration = Duration::from_secs(10);
+
+/// How long a connection may stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ConnectionStay {
+    /// Until this time.
+    Until(Instant),
+    /// Until its request is answered.
+    Answer,
+    /// As long as its pair.
+    Pair,
+}
 
 /// The admitted connections.
-#[derive(Default)]
 pub(super) struct AdmittedWires {
-    counts: KernelMutex<HashMap<ConnectionOwner, usize>>,
+    counts: Admissions,
     /// All of them, to end them.
-    all: KernelMutex<Vec<Weak<Wire>>>,
+    all: KernelMutex<Vec<(Weak<Wire>, Weak<AdmittedWire>)>>,
     petitions: AtomicUsize,
+}
+
+impl Default for AdmittedWires {
+    fn default() -> Self {
+        let counts = Admissions::of(MOST_ADMITTED);
+        Self { counts, all: KernelMutex::default(), petitions: AtomicUsize::new(0) }
+    }
 }
 
 /// An admitted connection, counted while this exists.
 pub(super) struct AdmittedWire {
-    wires: Arc<AdmittedWires>,
-    owner: ConnectionOwner,
+    _counted: Admitted,
+    stay: KernelMutex<ConnectionStay>,
 }
 
-impl Drop for AdmittedWire {
-    fn drop(&mut self) {
-        if let Entry::Occupied(mut count) = self.wires.counts.lock().entry(self.owner.clone()) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
+impl AdmittedWire {
+    fn new(counted: Admitted) -> Arc<Self> {
+        let stay = ConnectionStay::Until(Instant::now() + STAY);
+        Arc::new(Self { _counted: counted, stay: KernelMutex::new(stay) })
+    }
+
+    /// Its request waits.
+    pub(super) fn awaits_answer(&self) {
+        *self.stay.lock() = ConnectionStay::Answer;
+    }
+
+    /// Its request is answered.
+    pub(super) fn is_answered(&self) {
+        *self.stay.lock() = ConnectionStay::Until(Instant::now() + STAY);
+    }
+
+    /// It is part of a pair from now on.
+    pub(super) fn has_pair(&self) {
+        *self.stay.lock() = ConnectionStay::Pair;
+    }
+
+    fn stay(&self) -> ConnectionStay {
+        *self.stay.lock()
     }
 }
 
@@ -47,28 +87,53 @@ impl Drop for PetitionPlace {
 }
 
 impl AdmittedWires {
-    /// Counts a connection of this owner. `None`: it has too many.
-    pub(super) fn count(self: &Arc<Self>, owner: ConnectionOwner) -> Option<AdmittedWire> {
-        let mut counts = self.counts.lock();
-        let count = counts.entry(owner.clone()).or_default();
-        if *count >= MOST_ADMITTED {
-            return None;
-        }
-        *count += 1;
-        Some(AdmittedWire { wires: self.clone(), owner })
+    /// Counts a connection of this owner.
+    ///
+    /// # Errors
+    /// The owner has as many as it may have.
+    pub(super) fn count(&self, owner: ConnectionOwner) -> Result<Arc<AdmittedWire>, String> {
+        self.counts.admit(owner).map(AdmittedWire::new)
     }
 
     /// Keeps a connection in view.
-    pub(super) fn add(&self, wire: &Arc<Wire>) {
+    pub(super) fn add(&self, wire: &Arc<Wire>, admitted: &Arc<AdmittedWire>) {
         let mut all = self.all.lock();
-        all.retain(|wire| wire.strong_count() > 0);
-        all.push(Arc::downgrade(wire));
+        all.retain(|(wire, _)| wire.strong_count() > 0);
+        all.push((Arc::downgrade(wire), Arc::downgrade(admitted)));
     }
 
     /// Ends all connections.
     pub(super) fn end_all(&self) {
         let all = std::mem::take(&mut *self.all.lock());
-        all.iter().filter_map(Weak::upgrade).for_each(|wire| wire.hang_up());
+        all.iter().filter_map(|(wire, _)| wire.upgrade()).for_each(|wire| wire.hang_up());
+    }
+
+    /// When to look again for connections that have stayed too long.
+    ///
+    /// The time of a connection whose request waits begins with the answer, of which the thread
+    /// that looks does not learn.
+    pub(super) fn due(&self, now: Instant) -> Option<Instant> {
+        let all = self.all.lock();
+        let stays = all.iter().filter_map(|(_, admitted)| admitted.upgrade());
+        let due = stays.filter_map(|admitted| match admitted.stay() {
+            ConnectionStay::Until(ends) => Some(ends),
+            ConnectionStay::Answer => Some(now + STAY),
+            ConnectionStay::Pair => None,
+        });
+        due.min()
+    }
+
+    /// Ends the connections that have stayed too long.
+    pub(super) fn end_overdue(&self, now: Instant) {
+        let is_overdue = |admitted: Arc<AdmittedWire>| match admitted.stay() {
+            ConnectionStay::Until(ends) => ends <= now,
+            ConnectionStay::Answer | ConnectionStay::Pair => false,
+        };
+        let mut all = self.all.lock();
+        let overdue = all.extract_if(.., |(_, one)| one.upgrade().is_none_or(is_overdue));
+        let overdue = overdue.filter_map(|(wire, _)| wire.upgrade()).collect::<Vec<_>>();
+        drop(all);
+        overdue.iter().for_each(|wire| wire.hang_up());
     }
 
     /// Number of petitions that are not answered.

@@ -1,7 +1,7 @@
 //! What a member keeps of those that connect to it: admitted connections, pairs that they open, and
 //! late members. [`admission`](super::admission) decides who is admitted.
 
-use super::admitted::AdmittedWires;
+use super::admitted::{AdmittedWire, AdmittedWires};
 use super::home::BridgeHome;
 use super::late::LateMembers;
 use super::pair::{FarPair, Pairs};
@@ -11,7 +11,7 @@ use crate::Rank;
 use crate::error::ExpectError;
 use crate::member::Roster;
 use crate::place::{MachineKey, MemberPlace};
-use crate::wire::GroupId;
+use crate::wire::{GroupId, pack};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -19,11 +19,17 @@ use upcall_net::{LinkTerms, NetworkListener, Wire};
 use upcall_os::atomic::{AtomicBool, Ordering};
 use upcall_os::lock::KernelMutex;
 
+/// Number of bytes that a request may have beside the kinds of messages, which are those of this
+/// member. The reason for refusing other kinds can be given up to this length.
+const LEAST_ASKED: usize = 64 << 10;
+
 /// See the module.
 pub(crate) struct BridgeGate {
     pub(super) home: Arc<BridgeHome>,
     state: KernelMutex<GateState>,
     pub(super) wires: Arc<AdmittedWires>,
+    /// Maximum length of a request, in bytes.
+    pub(super) most_asked: usize,
     /// Set in the member that took in the first ones.
     leads: AtomicBool,
     /// Set once this member leaves.
@@ -60,10 +66,12 @@ pub(super) type PairSlot = Arc<OnceLock<Option<Arc<FarPair>>>>;
 
 impl BridgeGate {
     pub(super) fn new(home: &Arc<BridgeHome>) -> Arc<Self> {
+        let kinds = pack(&home.terms.kinds).map_or(0, |kinds| kinds.len());
         Arc::new(Self {
             home: home.clone(),
             state: KernelMutex::default(),
             wires: Arc::default(),
+            most_asked: kinds + LEAST_ASKED,
             leads: AtomicBool::new(false),
             leaves: AtomicBool::new(false),
             late: KernelMutex::default(),
@@ -92,8 +100,8 @@ impl BridgeGate {
     }
 
     /// Keeps a connection in view until the gate is shut.
-    pub(super) fn admits(&self, wire: &Arc<Wire>) {
-        self.wires.add(wire);
+    pub(super) fn admits(&self, wire: &Arc<Wire>, admitted: &Arc<AdmittedWire>) {
+        self.wires.add(wire, admitted);
         if self.state.lock().is_shut {
             wire.hang_up();
         }

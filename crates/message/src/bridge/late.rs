@@ -48,7 +48,7 @@ pub(super) struct FarGuest {
     home: Arc<BridgeHome>,
     wire: Arc<Wire>,
     /// The connection counts while an answer is awaited on it.
-    _admitted: Arc<AdmittedWire>,
+    admitted: Arc<AdmittedWire>,
     call: u32,
     is_gone: AtomicBool,
 }
@@ -60,8 +60,9 @@ impl FarGuest {
         admitted: &Arc<AdmittedWire>,
         call: u32,
     ) -> Self {
-        let (home, wire, _admitted) = (home.clone(), wire.clone(), admitted.clone());
-        Self { home, wire, _admitted, call, is_gone: AtomicBool::new(false) }
+        admitted.awaits_answer();
+        let (home, wire, admitted) = (home.clone(), wire.clone(), admitted.clone());
+        Self { home, wire, admitted, call, is_gone: AtomicBool::new(false) }
     }
 
     /// Its connection has ended.
@@ -77,6 +78,7 @@ impl FarGuest {
     /// Sends it the answer. If it has ended, it needs none.
     pub(super) fn reply(&self, reply: &impl Serialize) {
         answer(&self.wire, self.call, reply);
+        self.admitted.is_answered();
     }
 }
 

@@ -1,6 +1,7 @@
 //! Processes that ask the leader of a group that has formed, by hand.
 
 use super::admission;
+use super::admitted::STAY;
 use super::gate::{BridgeGate, EarlyPair, PairSlot};
 use super::home::{BridgeHome, BridgeTerms};
 use super::opening_tests::HandClient;
@@ -313,4 +314,41 @@ fn petitions_are_bounded_while_the_leader_does_not_poll() {
     }
     let _last = petition(0);
     eventually("there is room again", || waiting() == 1);
+}
+
+/// A trusted process that is no member takes connections, and memory for what it asks.
+#[test]
+fn a_connection_without_a_place_ends_after_a_while() {
+    let (gate, address) = leader();
+    let passes = admitted(&gate, address, 1);
+    let member = opener(address, 1, passes[0]);
+    member.expect_yes();
+    let petition = FarRequest::Petition { version: VERSION, bytes: vec![7] };
+    let waits = asks(address, &petition);
+    eventually("it waits", || gate.wires.petitions() == 1);
+    let refused = asks(address, &application(3));
+    assert!(refused.frames.recv_timeout(GUARD).is_ok());
+    let is_over = |client: &HandClient| {
+        let ended = client.frames.recv_timeout(GUARD);
+        assert_eq!(ended.map(|_| ()), Err(mpsc::RecvTimeoutError::Disconnected));
+    };
+    // Too long a request ends at once.
+    let head = FrameHeader { call: 1, ..FrameHeader::of(FrameKind::Ask) };
+    let body = FrameBody::from(&*vec![7; 2 * gate.most_asked]);
+    is_over(&HandClient::asks(address, OutMessage { head, body, owner: None }, 2 * GUARD));
+    let now = Instant::now();
+    assert!(gate.wires.due(now).is_some_and(|due| due > now));
+    gate.wires.end_overdue(Instant::now() + STAY);
+    is_over(&refused);
+    for stays in [&member, &waits] {
+        assert_eq!(stays.frames.try_recv(), Err(mpsc::TryRecvError::Empty));
+    }
+    // After its answer it has a while, too.
+    drop(gate.home.member.upgrade().unwrap().news());
+    assert!(waits.frames.recv_timeout(GUARD).is_ok());
+    eventually("it is answered", || gate.wires.petitions() == 0);
+    gate.wires.end_overdue(Instant::now() + STAY);
+    is_over(&waits);
+    assert_eq!(member.frames.try_recv(), Err(mpsc::TryRecvError::Empty));
+    assert_eq!(gate.wires.due(Instant::now()), None);
 }
