@@ -70,7 +70,7 @@ impl Lacks {
 }
 
 /// A member, as its group lists it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Listed {
     pub(crate) process: ProcessKey,
     pub(crate) socket: String,

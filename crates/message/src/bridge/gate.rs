@@ -88,6 +88,11 @@ impl BridgeGate {
         self.state.lock().listener = Some(listener);
     }
 
+    /// The address at which it listens.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        self.state.lock().listener.as_ref().map(NetworkListener::address)
+    }
+
     /// Admits no further connection.
     pub(super) fn shut(&self) {
         let mut state = self.state.lock();

@@ -5,9 +5,10 @@ use super::pass::{PassIssuer, Passes};
 use super::room::WINDOW;
 use crate::Rank;
 use crate::member::Member;
-use crate::place::MemberPlace;
+use crate::place::{MachineKey, MemberPlace};
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use upcall_net::frame::MOST_BODY;
@@ -82,6 +83,8 @@ pub(super) struct BridgeHome {
     news: AtomicBool,
     /// The identity of this host, unless all members are on this machine.
     store: Option<Arc<HostStore>>,
+    /// The key of this machine, once it is known.
+    machine: OnceLock<MachineKey>,
     /// Makes the passes, in the leader of a group that grows.
     issuer: OnceLock<PassIssuer>,
     /// What the leader has given to this member, in a group that grows.
@@ -96,8 +99,22 @@ impl BridgeHome {
         store: Option<Arc<HostStore>>,
     ) -> Arc<Self> {
         let (member, news) = (Arc::downgrade(member), AtomicBool::new(false));
-        let (issuer, passes) = (OnceLock::new(), OnceLock::new());
-        Arc::new(Self { terms, member, post, news, store, issuer, passes })
+        let (machine, issuer, passes) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Arc::new(Self { terms, member, post, news, store, machine, issuer, passes })
+    }
+
+    /// The key of this machine, by this member's folder. It stays the same.
+    ///
+    /// # Errors
+    /// See [`MachineKey::of`].
+    pub(super) fn machine(&self, folder: &Path) -> io::Result<MachineKey> {
+        match self.machine.get() {
+            Some(key) => Ok(*key),
+            None => {
+                let key = MachineKey::of(folder, self.terms.apart)?;
+                Ok(*self.machine.get_or_init(|| key))
+            }
+        }
     }
 
     /// This member makes the passes from now on.

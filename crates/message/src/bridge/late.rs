@@ -19,6 +19,9 @@
 //! late member that ends while it opens its pairs has ended for the members that it has reached.
 //! The others never learn of it. A rank is given once.
 //!
+//! An applicant whose connection is lost applies again, as the same process at the same address. If
+//! it was admitted before, it gets the answer again, without members that have ended since.
+//!
 //! # A member that answers nothing
 //! A newcomer needs a pair with each listed member, so one stopped process would keep all others
 //! out. A member can *expel* it: its pair there is over, also if it was dormant. The leader lists
@@ -137,7 +140,16 @@ impl Petitioner for FarPetitioner {
 pub(super) struct LateMembers {
     batches: Vec<LateBatch>,
     /// Those that were admitted.
-    admitted: BTreeMap<Rank, Listed>,
+    admitted: BTreeMap<Rank, AdmittedMember>,
+}
+
+/// A member that was admitted.
+struct AdmittedMember {
+    listed: Listed,
+    /// The ranks that have joined together with it.
+    batch: Range<Rank>,
+    /// By rank: whether it was listed when this one was admitted.
+    known: Arc<[bool]>,
 }
 
 struct LateBatch {
@@ -206,7 +218,8 @@ impl LateMembers {
         gone.flat_map(|batch| batch.applicants).collect()
     }
 
-    /// Adds an applicant. Returns its batch once that is complete.
+    /// Adds an applicant. Returns its batch once that is complete. A member that is admitted and
+    /// applies again is alone in it.
     ///
     /// # Errors
     /// The reason for its refusal.
@@ -217,12 +230,27 @@ impl LateMembers {
         issuer: &PassIssuer,
     ) -> Result<Option<AdmittedBatch>, String> {
         let rank = applicant.rank;
+        if let Some(before) = self.admitted.get(&rank)
+            && before.listed == applicant.listed
+        {
+            let pair = pairs.get(rank).and_then(Option::as_ref);
+            if pair.is_none_or(|pair| pair.way.is_over()) {
+                return Err("it was expelled, or counts as ended".into());
+            }
+            let welcome = self.welcome(rank, (roster, pairs), issuer);
+            return Ok(Some(AdmittedBatch(vec![(applicant.guest, welcome)])));
+        }
         let Some(at) = self.batches.iter().position(|batch| batch.ranks.contains(&rank)) else {
             return Err(format!("no member is expected to join with rank {rank}"));
         };
         let batch = &mut self.batches[at];
-        if batch.applicants.iter().any(|other| other.rank == rank) {
-            return Err(format!("rank {rank} is taken"));
+        if let Some(other) = batch.applicants.iter_mut().find(|other| other.rank == rank) {
+            if other.listed != applicant.listed {
+                return Err(format!("rank {rank} is taken"));
+            }
+            // Its first connection is lost, which is not noticed yet.
+            other.guest = applicant.guest;
+            return Ok(None);
         }
         let place = applicant.listed.place.as_ref();
         let others = batch.applicants.iter().filter_map(|other| other.listed.place.as_ref());
@@ -233,23 +261,39 @@ impl LateMembers {
         if batch.applicants.len() < batch.ranks.len() {
             return Ok(None);
         }
-        let applicants = self.batches.swap_remove(at).applicants;
-        let before = self.listed(roster, pairs);
-        let mut members = before.clone();
+        let LateBatch { ranks, applicants } = self.batches.swap_remove(at);
+        let known: Arc<[bool]> = self.listed(roster, pairs).iter().map(Option::is_some).collect();
         for LateApplicant { rank, listed, .. } in &applicants {
-            members[*rank] = Some(listed.clone());
-            self.admitted.insert(*rank, listed.clone().elsewhere());
+            let (listed, batch, known) = (listed.clone(), ranks.clone(), known.clone());
+            self.admitted.insert(*rank, AdmittedMember { listed, batch, known });
         }
-        // A member has no pass for those that come after it: they open the pair.
-        let welcome = |one: LateApplicant| {
-            let pass = |(rank, listed): (Rank, &Option<Listed>)| {
-                listed.as_ref().map(|_| issuer.pass(one.rank, rank))
-            };
-            let passes = before.iter().enumerate().map(pass).collect();
-            let (group, key) = (roster.group, issuer.key_of(one.rank));
-            (one.guest, LateWelcome::Admitted { group, members: members.clone(), key, passes })
-        };
+        let welcome =
+            |one: LateApplicant| (one.guest, self.welcome(one.rank, (roster, pairs), issuer));
         Ok(Some(AdmittedBatch(applicants.into_iter().map(welcome).collect())))
+    }
+
+    /// The answer to a member that is admitted: its batch, and those before it that have not ended.
+    fn welcome(
+        &self,
+        rank: Rank,
+        (roster, pairs): (&Roster, &Pairs),
+        issuer: &PassIssuer,
+    ) -> LateWelcome {
+        let AdmittedMember { batch, known, .. } = &self.admitted[&rank];
+        let mut members = self.listed(roster, pairs);
+        let mut passes = vec![None; members.len()];
+        for (other, listed) in members.iter_mut().enumerate() {
+            if batch.contains(&other) {
+                *listed = self.admitted.get(&other).map(|one| one.listed.clone());
+            } else if !known[other] {
+                // It joined later, and opens the pair.
+                *listed = None;
+            } else if listed.is_some() {
+                passes[other] = Some(issuer.pass(rank, other));
+            }
+        }
+        let (group, key) = (roster.group, issuer.key_of(rank));
+        LateWelcome::Admitted { group, members, key, passes }
     }
 
     /// The members so far that have not ended, as those on other hosts reach them.
@@ -257,7 +301,8 @@ impl LateMembers {
         let one = |rank: Rank| {
             let pair = pairs.get(rank).and_then(Option::as_ref);
             let has_ended = pair.is_some_and(|pair| pair.way.is_over());
-            let listed = self.admitted.get(&rank).or(roster.members.get(rank));
+            let admitted = self.admitted.get(&rank).map(|one| &one.listed);
+            let listed = admitted.or(roster.members.get(rank));
             let listed = listed.filter(|listed| listed.place.is_some() && !has_ended)?;
             Some(listed.clone().elsewhere())
         };

@@ -4,7 +4,7 @@ use super::admission;
 use super::admitted::STAY;
 use super::gate::{BridgeGate, EarlyPair, PairSlot};
 use super::home::{BridgeHome, BridgeTerms};
-use super::opening_tests::HandClient;
+use super::opening_tests::{HandClient, LosesFirst, cable};
 use super::pair::{FarPair, Pairs};
 use super::pass::Pass;
 use super::requests::{FarRequest, LateWelcome, PairReply, PetitionReply};
@@ -71,14 +71,14 @@ fn application_from(rank: u32, port: u16) -> FarRequest {
 }
 
 /// Asks the leader for a place.
-fn apply(address: SocketAddr, request: &FarRequest) -> LateWelcome {
+fn apply_to(address: SocketAddr, request: &FarRequest) -> LateWelcome {
     unpack(&answer_to(address, &pack(request).unwrap())).unwrap()
 }
 
 /// The passes of a member that is admitted.
 fn admitted(gate: &BridgeGate, address: SocketAddr, rank: u32) -> Vec<Option<Pass>> {
     gate.expect(rank as usize..rank as usize + 1).unwrap();
-    match apply(address, &application(rank)) {
+    match apply_to(address, &application(rank)) {
         LateWelcome::Admitted { passes, .. } => passes,
         LateWelcome::Refused(why) => panic!("{why}"),
     }
@@ -193,7 +193,7 @@ fn a_member_that_answers_nothing_keeps_no_other_one_out_once_it_is_expelled() {
     let stopped = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = stopped.local_addr().unwrap().port();
     gate.expect(1..2).unwrap();
-    let welcome = apply(address, &application_from(1, port));
+    let welcome = apply_to(address, &application_from(1, port));
     let LateWelcome::Admitted { passes, .. } = welcome else { panic!("{welcome:?}") };
     gate.expel(&(1..2));
     assert_eq!(gate.expect(1..2), Err(ExpectError::Taken { rank: 1 }));
@@ -209,7 +209,7 @@ fn an_applicant_that_is_expelled_learns_that() {
     let (gate, address) = leader();
     gate.expect(1..3).unwrap();
     std::thread::scope(|scope| {
-        let applies = scope.spawn(|| apply(address, &application(1)));
+        let applies = scope.spawn(|| apply_to(address, &application(1)));
         eventually("it has applied", || gate.late.lock().count() == 1);
         gate.expel(&(2..3));
         match applies.join().unwrap() {
@@ -226,7 +226,7 @@ fn an_applicant_that_is_expelled_learns_that() {
 #[test]
 fn a_rank_whose_member_was_admitted_is_given_to_no_other_one() {
     let (gate, address) = leader();
-    let apply = |rank| apply(address, &application(rank));
+    let apply = |rank| apply_to(address, &application(rank));
     assert!(matches!(apply(1), LateWelcome::Refused(why) if why.contains("no member is expected")));
     gate.expect(1..2).unwrap();
     match apply(1) {
@@ -238,7 +238,10 @@ fn a_rank_whose_member_was_admitted_is_given_to_no_other_one() {
         LateWelcome::Refused(why) => panic!("{why}"),
     }
     assert_eq!(gate.expect(1..2), Err(ExpectError::Taken { rank: 1 }));
-    assert!(matches!(apply(1), LateWelcome::Refused(_)));
+    // Only the same process gets the answer again.
+    let other = apply_to(address, &application_from(1, 2));
+    assert!(matches!(other, LateWelcome::Refused(why) if why.contains("no member is expected")));
+    assert!(matches!(apply(1), LateWelcome::Admitted { .. }));
     gate.expect(2..3).unwrap();
     match apply(2) {
         // The one before may still live.
@@ -351,4 +354,31 @@ fn a_connection_without_a_place_ends_after_a_while() {
     is_over(&waits);
     assert_eq!(member.frames.try_recv(), Err(mpsc::TryRecvError::Empty));
     assert_eq!(gate.wires.due(Instant::now()), None);
+}
+
+/// The connection is lost after the leader has admitted the applicant.
+#[test]
+fn an_applicant_whose_answer_is_lost_gets_it_again() {
+    let (gate, address) = leader();
+    gate.expect(2..3).unwrap();
+    drop(joins(cable(address, LosesFirst::Answer), 2).unwrap());
+}
+
+#[test]
+fn an_applicant_that_applies_again_replaces_its_lost_connection() {
+    let (gate, address) = leader();
+    gate.expect(1..3).unwrap();
+    let _first = asks(address, &application(1));
+    eventually("it has applied", || gate.late.lock().count() == 1);
+    let again = asks(address, &application(1));
+    assert!(matches!(
+        apply_to(address, &application_from(1, 2)),
+        LateWelcome::Refused(why) if why.contains("taken")
+    ));
+    let last = asks(address, &application(2));
+    for client in [&again, &last] {
+        let frame = client.frames.recv_timeout(GUARD).expect("an answer");
+        let welcome = unpack(&frame.body.to_vec()).unwrap();
+        assert!(matches!(welcome, LateWelcome::Admitted { .. }), "{welcome:?}");
+    }
 }

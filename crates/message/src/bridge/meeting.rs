@@ -218,7 +218,11 @@ impl GroupMeeting<'_> {
         let resource =
             |error| JoinError::Resource { what: "asking to become a member".into(), error };
         let own = application.own().map_err(resource)?;
-        let listens = admission::open(gate, SocketAddr::new(own.ip(), 0)).map_err(resource)?;
+        // The leader knows an applicant that has lost its connection by its address.
+        let listens = match gate.address().filter(|listens| listens.ip() == own.ip()) {
+            Some(listens) => listens,
+            None => admission::open(gate, SocketAddr::new(own.ip(), 0)).map_err(resource)?,
+        };
         let request = self.request(home, listens.port())?;
         self.late_point(Point::LateMemberFinds);
         application.ask(&wire::pack(&request).map_err(resource)?);
@@ -316,8 +320,9 @@ impl GroupMeeting<'_> {
 
     /// The key of this machine.
     fn machine(&self, home: &BridgeHome) -> Result<MachineKey, JoinError> {
-        MachineKey::of(self.member.folder(), home.terms.apart).map_err(|error| {
-            JoinError::Resource { what: "random bytes for the key of this machine".into(), error }
+        home.machine(self.member.folder()).map_err(|error| JoinError::Resource {
+            what: "random bytes for the key of this machine".into(),
+            error,
         })
     }
 

@@ -22,7 +22,7 @@ use upcall_net::{
 
 /// What is lost with the first connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LosesFirst {
+pub(super) enum LosesFirst {
     Request,
     Answer,
     /// The first message after the answer.
@@ -30,7 +30,7 @@ enum LosesFirst {
 }
 
 /// Passes the bytes of all connections on to `to`, except what the first one loses.
-fn cable(to: SocketAddr, loses: LosesFirst) -> SocketAddr {
+pub(super) fn cable(to: SocketAddr, loses: LosesFirst) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -48,7 +48,7 @@ fn pass_on(mut client: TcpStream, to: SocketAddr, loses: Option<LosesFirst>) {
     server.set_nonblocking(true).unwrap();
     let (mut up, mut down, mut bytes) = (0, 0, [0; 4096]);
     loop {
-        let (asked, answered) = (up > HELLO, down > HELLO);
+        let answered = down > HELLO;
         let from_client = match client.read(&mut bytes) {
             Ok(0) => return,
             Ok(count) => count,
@@ -71,7 +71,7 @@ fn pass_on(mut client: TcpStream, to: SocketAddr, loses: Option<LosesFirst>) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
             Err(_) => return,
         };
-        if loses == Some(LosesFirst::Answer) && asked && down + from_server > HELLO {
+        if loses == Some(LosesFirst::Answer) && up > HELLO && down + from_server > HELLO {
             return;
         }
         client.write_all(&bytes[..from_server]).unwrap();
