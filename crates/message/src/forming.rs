@@ -48,8 +48,14 @@ impl FormingTimeout {
 
     /// Returns `true` if the time is over.
     pub(crate) fn is_over(&mut self, now: Instant) -> bool {
+        self.is_over_after(now, Duration::ZERO)
+    }
+
+    /// Returns `true` if the time is over. Since the last check this process has also waited
+    /// elsewhere, for at most `waited`.
+    pub(crate) fn is_over_after(&mut self, now: Instant, waited: Duration) -> bool {
         let passed = now.saturating_duration_since(std::mem::replace(&mut self.looked, now));
-        self.time = self.time.saturating_sub(passed.min(2 * LOOK));
+        self.time = self.time.saturating_sub(passed.min(2 * LOOK + waited));
         self.time.is_zero()
     }
 }

@@ -25,8 +25,9 @@
 //! # A member that answers nothing
 //! A newcomer needs a pair with each listed member, so one stopped process would keep all others
 //! out. A member can *expel* it: its pair there is over, also if it was dormant. The leader lists
-//! no expelled member, and refuses it if it opens its pair afterwards. Only the leader's list
-//! counts for newcomers; other members keep their pairs until they expel it too, or it ends.
+//! no expelled member, and refuses it if it opens its pair afterwards. A newcomer that waits for a
+//! listed member asks for the list again. Only the leader's list counts for newcomers; other
+//! members keep their pairs until they expel it too, or it ends.
 
 use super::admitted::{AdmittedWire, PetitionPlace};
 use super::home::BridgeHome;

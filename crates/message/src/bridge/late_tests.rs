@@ -16,13 +16,12 @@ use crate::event::Event;
 use crate::far::FarMembers;
 use crate::group::Group;
 use crate::kinds::Handlers;
-use crate::member::MemberEvent;
-use crate::member::Roster;
+use crate::member::{Member, MemberEvent, Roster};
 use crate::petition::{MOST_PETITION, MOST_WAITING};
 use crate::place::MachineKey;
 use crate::wire::{Listed, ProcessKey, VERSION, pack, unpack};
 use std::net::{SocketAddr, TcpListener};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use upcall_net::link::LinkSide;
 use upcall_net::{
@@ -30,8 +29,35 @@ use upcall_net::{
 };
 use upcall_sched::post::Post;
 
-/// The gate of the only first member, with room for three more, and its address.
-fn leader() -> (Arc<BridgeGate>, SocketAddr) {
+/// The only first member of a group, with room for three more. A process has few posts, so the
+/// tests with such a member run one after another.
+struct Leader {
+    gate: Arc<BridgeGate>,
+    member: Arc<Member>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl std::ops::Deref for Leader {
+    type Target = Arc<BridgeGate>;
+
+    fn deref(&self) -> &Arc<BridgeGate> {
+        &self.gate
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        if let Some((_, pairs)) = self.gate.group() {
+            pairs.iter().flatten().for_each(|pair| pair.hang_up());
+        }
+        self.gate.shut();
+    }
+}
+
+/// A leader, and its address.
+fn leader() -> (Leader, SocketAddr) {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let member = member();
     let terms =
         BridgeTerms { room: 3, ..patient_home(&member, Duration::from_secs(5)).terms.clone() };
@@ -46,9 +72,7 @@ fn leader() -> (Arc<BridgeGate>, SocketAddr) {
     let far = |rank: usize| (rank > 0).then(|| FarPair::new(rank, None, LinkSide::Server, &home));
     let pairs: Pairs = (0..4).map(far).collect();
     gate.formed(&Arc::new(roster), &pairs);
-    // The member lives as long as the process: a gate only refers to it.
-    std::mem::forget(member);
-    (gate, address)
+    (Leader { gate, member, _alone }, address)
 }
 
 fn application(rank: u32) -> FarRequest {
@@ -142,8 +166,10 @@ fn a_newcomer_does_without_a_member_that_leaves() {
     gate.leaves();
     gate.group().unwrap().1.iter().flatten().for_each(|pair| pair.leave());
     let group = joins(address, 2).unwrap();
-    group.poll();
-    assert_eq!(group.event(), Some(Event::Ended { rank: 0 }));
+    eventually("the leader has ended", || {
+        group.poll();
+        group.event() == Some(Event::Ended { rank: 0 })
+    });
 }
 
 /// Each of these is on the same host and knows the group's identifier.
@@ -278,7 +304,7 @@ fn late_members_and_petitioners_of_another_version_learn_that() {
 #[test]
 fn petitions_are_bounded_while_the_leader_does_not_poll() {
     let (gate, address) = leader();
-    let member = gate.home.member.upgrade().unwrap();
+    let member = gate.member.clone();
     let waiting = || {
         let mut count = 0;
         member.look_at_news(|news| count += usize::from(matches!(news, MemberEvent::Asked(_))));
@@ -347,7 +373,7 @@ fn a_connection_without_a_place_ends_after_a_while() {
         assert_eq!(stays.frames.try_recv(), Err(mpsc::TryRecvError::Empty));
     }
     // After its answer it has a while, too.
-    drop(gate.home.member.upgrade().unwrap().news());
+    drop(gate.member.news());
     assert!(waits.frames.recv_timeout(GUARD).is_ok());
     eventually("it is answered", || gate.wires.petitions() == 0);
     gate.wires.end_overdue(Instant::now() + STAY);
@@ -381,4 +407,27 @@ fn an_applicant_that_applies_again_replaces_its_lost_connection() {
         let welcome = unpack(&frame.body.to_vec()).unwrap();
         assert!(matches!(welcome, LateWelcome::Admitted { .. }), "{welcome:?}");
     }
+}
+
+/// The leader has listed a member that does not answer, and learns of it only then.
+#[test]
+fn a_join_goes_on_once_the_member_is_expelled_for_which_it_waits() {
+    let (gate, address) = leader();
+    let stopped = TcpListener::bind("127.0.0.1:0").unwrap();
+    gate.expect(1..2).unwrap();
+    let port = stopped.local_addr().unwrap().port();
+    let welcome = apply_to(address, &application_from(1, port));
+    assert!(matches!(welcome, LateWelcome::Admitted { .. }));
+    gate.expect(2..3).unwrap();
+    std::thread::scope(|scope| {
+        let newcomer = scope.spawn(|| joins(address, 2).map(drop));
+        stopped.set_nonblocking(true).unwrap();
+        let mut waiting = None;
+        eventually("it waits for the stopped member", || {
+            waiting = stopped.accept().ok();
+            waiting.is_some()
+        });
+        gate.expel(&(1..2));
+        newcomer.join().unwrap().unwrap();
+    });
 }

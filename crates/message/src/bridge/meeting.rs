@@ -9,6 +9,7 @@ use super::admission;
 use super::applying::{Application, ApplicationResult};
 use super::gate::BridgeGate;
 use super::home::{AcrossHosts, BridgeHome, BridgeTerms, LONGEST_PATIENCE, identity};
+use super::inward::PairLost;
 use super::opening::{self, NotOpened};
 use super::pair::{FarPair, Pairs};
 use super::pass::Passes;
@@ -100,7 +101,7 @@ impl GroupMeeting<'_> {
             Some(_) => self.find_group(&home, &gate, at, left),
         };
         let formed = found.and_then(|roster| {
-            self.cross(&home, &gate, &roster, left)?;
+            self.cross(&home, &gate, (&roster, at), left)?;
             Ok(roster)
         });
         formed.inspect_err(|_| gate.shut())
@@ -433,7 +434,7 @@ impl GroupMeeting<'_> {
         &self,
         home: &Arc<BridgeHome>,
         gate: &Arc<BridgeGate>,
-        roster: &Arc<Roster>,
+        (roster, at): (&Arc<Roster>, SocketAddr),
         left: &mut FormingTimeout,
     ) -> Result<(), JoinError> {
         let pairs: Pairs = roster
@@ -460,7 +461,8 @@ impl GroupMeeting<'_> {
             gate.shut();
             return Ok(());
         }
-        let started = self.open_all(roster, &pairs, left).and_then(|()| {
+        let relists = |left: &mut _| self.relist(home, gate, (at, &pairs), left);
+        let started = self.open_all(roster, &pairs, left, relists).and_then(|()| {
             Bridge::start(home, gate, pairs.clone()).map_err(|error| JoinError::Resource {
                 what: "a kernel thread for members on other hosts".into(),
                 error,
@@ -477,6 +479,7 @@ impl GroupMeeting<'_> {
         roster: &Roster,
         pairs: &Pairs,
         left: &mut FormingTimeout,
+        relists: impl Fn(&mut FormingTimeout) -> Result<(), JoinError>,
     ) -> Result<(), JoinError> {
         for pair in pairs.iter().flatten().filter(|pair| !pair.is_dormant()) {
             loop {
@@ -489,6 +492,10 @@ impl GroupMeeting<'_> {
                         self.late_point(Point::LateMemberOpened);
                         break;
                     }
+                    // The leader may expel a member that does not answer.
+                    Ok(false) if self.late.is_some() && pair.side == LinkSide::Client => {
+                        relists(left)?;
+                    }
                     Ok(false) => {}
                     Err(NotOpened::NoKey(error)) => return Err(no_key(error)),
                     Err(NotOpened::Refused(why)) => {
@@ -500,7 +507,7 @@ impl GroupMeeting<'_> {
                 if self.handlers.is_interrupted() {
                     return Err(JoinError::Interrupted);
                 }
-                if left.is_over(Instant::now()) {
+                if left.is_over_after(Instant::now(), opening::ATTEMPT) {
                     let (rank, address) = (pair.rank, shown_address(pair));
                     return Err(self.incomplete(&format!(
                         "there is no connection with member {rank} at {address}"
@@ -509,6 +516,40 @@ impl GroupMeeting<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Asks the leader again for the members, and counts those as ended that it lists no more.
+    fn relist(
+        &self,
+        home: &BridgeHome,
+        gate: &BridgeGate,
+        (at, pairs): (SocketAddr, &Pairs),
+        left: &mut FormingTimeout,
+    ) -> Result<(), JoinError> {
+        let resource = |error| JoinError::Resource { what: "asking for the members".into(), error };
+        let protection = protection_at(&self.crossing.address, at)
+            .map_err(|why| self.not_proved(&self.crossing.address, why))?;
+        // Without a connection or an answer, the next attempt is as good.
+        let Ok(application) = Application::connect(at, &protection) else { return Ok(()) };
+        let Some(listens) = gate.address() else { return Ok(()) };
+        let request = self.request(home, listens.port())?;
+        application.ask(&wire::pack(&request).map_err(resource)?);
+        let none = || "the member that takes in the others does not answer".to_string();
+        let bytes = match self.answer(&application, left, none)? {
+            ApplicationAnswer::Reply(bytes) => bytes,
+            ApplicationAnswer::Again(_) => return Ok(()),
+        };
+        match wire::unpack(&bytes).map_err(|why| self.refused(why))? {
+            LateWelcome::Refused(why) => Err(self.refused(why)),
+            LateWelcome::Admitted { members, .. } => {
+                let is_gone = |pair: &&Arc<FarPair>| {
+                    pair.side == LinkSide::Client
+                        && members.get(pair.rank).is_some_and(Option::is_none)
+                };
+                pairs.iter().flatten().filter(is_gone).for_each(|pair| pair.over(PairLost::Gone));
+                Ok(())
+            }
+        }
     }
 
     fn incomplete(&self, found: &str) -> JoinError {

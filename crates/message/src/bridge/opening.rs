@@ -25,7 +25,7 @@ use upcall_net::link::LinkSide;
 use upcall_net::{NoConnection, dial, new_link};
 
 /// Maximum time of an attempt to open a pair.
-const ATTEMPT: Duration = Duration::from_secs(2);
+pub(super) const ATTEMPT: Duration = Duration::from_secs(2);
 
 /// Time between two attempts to open a pair.
 const PAUSE: Duration = Duration::from_millis(20);
