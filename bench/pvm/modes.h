@@ -379,12 +379,12 @@ static long kib_of(const char *size) {
 // The part of the command line that both programs share.
 struct asked {
     const char *mode, *text, *cpus, *file;
-    int number, direct, grid;
+    int number, direct, apart, grid;
 };
 
 static struct asked parse(int argc, char **argv) {
     struct asked asked = {argc > 1 ? argv[1] : "", argc > 2 ? argv[2] : "", NULL, NULL,
-                          argc > 2 ? atoi(argv[2]) : -1, 0, 0};
+                          argc > 2 ? atoi(argv[2]) : -1, 0, 0, 0};
     int k;
     for (k = 3; k < argc; k++) {
         if (!strcmp(argv[k], "--seconds") && k + 1 < argc) measured_seconds = atof(argv[++k]);
@@ -392,6 +392,7 @@ static struct asked parse(int argc, char **argv) {
         else if (!strcmp(argv[k], "--until") && k + 1 < argc) asked.file = argv[++k];
         else if (!strcmp(argv[k], "--grid") && k + 1 < argc) asked.grid = atoi(argv[++k]);
         else if (!strcmp(argv[k], "--direct")) asked.direct = 1;
+        else if (!strcmp(argv[k], "--apart")) asked.apart = 1;
         // AMPI leaves some of its own options.
         else if (argv[k][0] != '+') asked.mode = "";
     }

@@ -79,6 +79,20 @@ static void spawn(char **argv, int count, int *into) {
         give_up("not all tasks started");
 }
 
+// Like `spawn`, with each task on another host than the task before it, of which the first one's
+// predecessor is this task.
+static void spawn_apart(char **argv, int count, int *into) {
+    struct pvmhostinfo *hosts;
+    int all, own = 0, k;
+    if (pvm_config(&all, NULL, &hosts) < 0 || all < 2) give_up("there is no other host");
+    while (own < all && hosts[own].hi_tid != pvm_tidtohost(pvm_mytid())) own++;
+    for (k = 0; k < count; k++) {
+        char *host = hosts[(own + k + 1) % all].hi_name;
+        if (pvm_spawn(own_name(argv), argv + 1, PvmTaskHost, host, 1, into + k) != 1)
+            give_up("not all tasks started");
+    }
+}
+
 // Measures the time from pvm_spawn until each of `count` children has sent a message from its main,
 // per child. The children stay until all have started, and have ended before the next repetition.
 static void start(char **argv, int count) {
@@ -161,8 +175,8 @@ int main(int argc, char **argv) {
                         "           checkpoint TASKS | restart TASKS |\n"
                         "           laplace-paper TASKS | grid MS | balance ideal|off|on |\n"
                         "           processor away\n"
-                        "           [--seconds S] [--direct] [--cpus LIST] [--until FILE] "
-                        "[--grid ROWS]\n");
+                        "           [--seconds S] [--direct] [--apart] [--cpus LIST] "
+                        "[--until FILE] [--grid ROWS]\n");
         pvm_exit();
         return 2;
     }
@@ -177,7 +191,7 @@ int main(int argc, char **argv) {
     if (parent < 0) {
         tids[0] = own;
         if (tasks > 1) {
-            spawn(argv, tasks - 1, tids + 1);
+            (asked.apart ? spawn_apart : spawn)(argv, tasks - 1, tids + 1);
             pvm_initsend(PvmDataRaw);
             pvm_pkint(tids, tasks, 1);
             pvm_mcast(tids + 1, tasks - 1, TIDS);

@@ -17,7 +17,8 @@
 //! * [`cache`] gets and puts entries of a table of a million, with Upcall and two servers of
 //!   others.
 //! * [`pvm`] runs PVM programs with Upcall, with PVM and with MPI.
-//! * [`hosts`] calls from one host to another, both of them network namespaces.
+//! * [`hosts`] calls from one host to another, both of them network namespaces, and runs PVM
+//!   programs on both.
 //!
 //! The harness interleaves the systems round by round and probes the cache line beside each turn.
 //! It reports medians over rounds as tables ([`table`]) and as JSON records ([`recorded`]). It does

@@ -197,19 +197,24 @@ pub enum Command {
         upcall-bench pvm --peers none --system upcall --case switch-16 --quick")]
     Pvm(Told<Pvm>),
     /// Calls between two hosts, which are network namespaces on this machine, with one processor
-    /// each: null calls, large arguments, connections, and the processor time of both sides.
+    /// each: null calls, large arguments, connections, and the processor time of both sides;
+    /// messages of groups and of PVM's tasks; and tasks that move.
     ///
     /// The cases are null; small-alone and small-beside-large, 10 000 null calls without and with
     /// an argument of 256 MiB under way; in-1m; connect and resume, a bind and its first call
-    /// without and with a ticket of an earlier connection; and idle, a connection without calls.
+    /// without and with a ticket of an earlier connection; message-round, message-8 and
+    /// message-64k, between two members of a group; pvm-one-way-0 and pvm-ring-24, between PVM's
+    /// tasks; move-100k, a task that moves to and fro; and idle, a connection without calls.
     ///
     /// The systems are upcall; limit, bare TCP for small calls and rustls over it for the rest; and
-    /// the peers grpc, with TLS, and capnproto, in the clear. It needs root and the command `ip`:
-    /// without them it measures nothing and says so.
+    /// the peers grpc, with TLS, and capnproto, in the clear. PVM's tasks also run by the peers pvm
+    /// and pvm-direct, through the daemons and from task to task, in the clear. It needs root and
+    /// the command `ip`: without them it measures nothing and says so.
     #[command(after_help = "Examples:\n  \
         upcall-bench hosts --peers none\n  \
         upcall-bench hosts --json hosts.json\n  \
         upcall-bench hosts --peers grpc --case null --case in-1m\n  \
+        upcall-bench hosts --peers pvm,pvm-direct --case pvm-one-way-0 --case pvm-ring-24\n  \
         upcall-bench hosts --peers none --case connect --case resume --quick")]
     Hosts(Told<Hosts>),
     /// Writes the tables and figures of pages from the records of suites.
@@ -251,7 +256,9 @@ pub fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
             told.run(&Cache { entries: entries.map(|entries| entries as usize) })
         }
         Command::Pvm(told) => told.run(&Pvm { upcall: starter()? }),
-        Command::Hosts(told) => told.run(&Hosts { introduce: hosts::introduce }),
+        Command::Hosts(told) => {
+            told.run(&Hosts { introduce: hosts::introduce, upcall: starter()? })
+        }
         Command::Pages { dir, check } => {
             pages::run(&dir, if check { Action::Check } else { Action::Write })
         }

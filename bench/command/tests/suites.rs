@@ -914,6 +914,77 @@ fn calls_between_hosts_are_measured_or_said_to_need_root() {
     assert_eq!(records.len(), 4, "{said}");
 }
 
+/// Returns the arguments of a short run of PVM's tasks on two hosts. PVM takes part where it is.
+fn wish_for_tasks() -> Vec<&'static str> {
+    let peers = if Path::new("/usr/include/pvm3.h").exists() { "pvm,pvm-direct" } else { "none" };
+    let cases = ["pvm-one-way-0", "pvm-ring-24", "move-100k"];
+    let cases = cases.into_iter().flat_map(|case| ["--case", case]);
+    ["--quick", "--peers", peers, "--json", "-"].into_iter().chain(cases).collect()
+}
+
+#[test]
+fn pvm_tasks_on_two_hosts_are_measured_or_said_to_need_root() {
+    let wish = wish_for_tasks();
+    let (done, said, errors) = calls("hosts", &wish);
+    assert!(done, "{errors}");
+    if let Some(why) = errors.lines().find(|line| line.contains("nothing was measured")) {
+        return println!("skipped: tasks on two hosts: {why}");
+    }
+    let records = records("hosts", &said);
+    let mut wanted = vec![("move-100k", "upcall")];
+    for case in ["pvm-one-way-0", "pvm-ring-24"] {
+        let systems = ["upcall", "pvm", "pvm-direct"];
+        let there = if wish.contains(&"none") { &systems[..1] } else { &systems };
+        wanted.extend(there.iter().map(|system| (case, *system)));
+    }
+    for (case, system) in &wanted {
+        let name = [case, system, "two-cores", "parked"].map(|part| (*part).to_string());
+        assert!(records.contains_key(&name), "{name:?}: {said}{errors}");
+    }
+    assert_eq!(records.len(), wanted.len(), "{said}");
+    // The pause is a part of the time until the answer.
+    let moved = records.iter().find(|(name, _)| name[0] == "move-100k").expect("the move").1;
+    assert!(moved["p50_ns"].as_f64() > Some(10e3), "{moved}");
+}
+
+/// A killed run leaves no process, and the next one removes its folder and its hosts.
+#[test]
+fn a_killed_run_of_tasks_on_two_hosts_leaves_nothing() {
+    let scratch = TempDir::new().expect("a folder");
+    let hosts = |run: u32| {
+        let prefix = format!("upcall-bench-{run}-");
+        let all = names_in(Path::new("/run/netns"));
+        all.iter().filter(|name| name.starts_with(&prefix)).count()
+    };
+    for part in ["pvm-member", "pvm_bench\0ring"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_upcall-bench"));
+        command.arg("hosts").args(wish_for_tasks()).env("TMPDIR", scratch.path());
+        let mut run = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a run");
+        // PVM's daemons, if they take part, are there before the ring begins.
+        let is_there = |process: &String| {
+            let words = fs::read(Path::new("/proc").join(process).join("cmdline"));
+            String::from_utf8_lossy(&words.unwrap_or_default()).contains(part)
+        };
+        while !processes_with(scratch.path()).iter().any(is_there) {
+            if run.try_wait().expect("its state").is_some() {
+                return println!("skipped: tasks on two hosts, which need root");
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        run.kill().expect("a signal");
+        run.wait().expect("its end");
+        let begun = Instant::now();
+        while !processes_with(scratch.path()).is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "processes are left");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(hosts(run.id()), 2, "the killed run has no hosts");
+        let (done, said, errors) = suite("hosts", &wish_for_tasks()[..7], scratch.path());
+        assert!(done && names_in(scratch.path()).is_empty(), "{said}{errors}");
+        assert_eq!(hosts(run.id()), 0, "hosts that are left");
+    }
+}
+
 #[test]
 #[expect(clippy::too_many_lines, reason = "steps of one run, each of which needs those before")]
 fn pvm_programs_are_measured() {

@@ -6,6 +6,8 @@ use std::path::Path;
 use crate::built::{self, PeersError};
 use crate::peers::Peer;
 use crate::programs::Programs;
+use crate::pvm::case::Case as TaskCase;
+use crate::pvm::contender::How;
 
 /// A measurement between two hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +31,13 @@ pub enum Case {
     Message8,
     /// A message of 64 KiB, of many.
     Message64k,
+    /// Half of a round trip of an empty message between two of PVM's tasks, one on each host.
+    PvmOneWay,
+    /// A hop of a message of one int around a ring of 24 of PVM's tasks, on each host in turn.
+    PvmRing,
+    /// The pause of a task of 100 KiB that moves to and fro between the hosts; the mean is the time
+    /// from the request to the answer.
+    Move,
     /// A connection without calls. The figure is the processor time of both sides, in nanoseconds
     /// per second.
     Idle,
@@ -46,7 +55,7 @@ pub const KIB64: usize = 64 << 10;
 
 impl Case {
     /// Every case, in the order of the report.
-    pub const ALL: [Case; 10] = [
+    pub const ALL: [Case; 13] = [
         Case::Null,
         Case::SmallAlone,
         Case::SmallBesideLarge,
@@ -56,6 +65,9 @@ impl Case {
         Case::MessageRound,
         Case::Message8,
         Case::Message64k,
+        Case::PvmOneWay,
+        Case::PvmRing,
+        Case::Move,
         Case::Idle,
     ];
 
@@ -71,6 +83,9 @@ impl Case {
             Case::MessageRound => "message-round",
             Case::Message8 => "message-8",
             Case::Message64k => "message-64k",
+            Case::PvmOneWay => "pvm-one-way-0",
+            Case::PvmRing => "pvm-ring-24",
+            Case::Move => "move-100k",
             Case::Idle => "idle",
         }
     }
@@ -87,7 +102,17 @@ impl Case {
             Case::SmallAlone => Some(format!("small {calls} 0")),
             Case::SmallBesideLarge => Some(format!("small {calls} {large}")),
             Case::Connect | Case::Resume => Some(format!("{self} {binds}")),
-            Case::Idle => None,
+            Case::PvmOneWay | Case::PvmRing | Case::Move | Case::Idle => None,
+        }
+    }
+
+    /// The case of the suite `pvm` that PVM's tasks run; `None` for calls and messages of groups.
+    pub fn tasks(self) -> Option<TaskCase> {
+        match self {
+            Case::PvmOneWay => Some(TaskCase::OneWay(0)),
+            Case::PvmRing => Some(TaskCase::Ring(24)),
+            Case::Move => Some(TaskCase::Move("100k")),
+            _ => None,
         }
     }
 }
@@ -107,50 +132,76 @@ pub enum Program {
     Peers,
 }
 
+/// A system's server and client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Served {
+    /// The program that contains them.
+    pub program: Program,
+    /// Port of the server.
+    pub port: u16,
+}
+
 /// A system that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contender {
     /// Name in records and on the command line.
     pub name: &'static str,
-    /// The program that contains it.
-    pub program: Program,
-    /// Port of its server.
-    pub port: u16,
-    /// The cases that it has no part in.
+    /// Its server and client, if it has calls.
+    pub served: Option<Served>,
+    /// How it runs PVM's tasks, if it does.
+    pub tasks: Option<How>,
+    /// The cases of those that it has no part in.
     lacks: &'static [Case],
+}
+
+const fn served(program: Program, port: u16) -> Option<Served> {
+    Some(Served { program, port })
 }
 
 /// The least that the same bytes take: bare TCP for small calls, and rustls over it with the same
 /// identities for all other cases.
 pub const LIMIT: Contender = Contender {
     name: "limit",
-    program: Program::Own,
-    port: 7700,
+    served: served(Program::Own, 7700),
+    tasks: None,
     lacks: &[Case::Idle, Case::Message8],
 };
 
 /// Upcall.
-pub const UPCALL: Contender =
-    Contender { name: "upcall", program: Program::Own, port: 7710, lacks: &[] };
+pub const UPCALL: Contender = Contender {
+    name: "upcall",
+    served: served(Program::Own, 7710),
+    tasks: Some(How::Upcall2 { interleave: true }),
+    lacks: &[],
+};
 
 /// The cases of groups, of which the peers have none.
 const MESSAGES: [Case; 3] = [Case::MessageRound, Case::Message8, Case::Message64k];
 
-/// The peers. `capnproto` is in the clear, so nothing of it can be resumed.
-pub const PEERS: [Contender; 2] = [
-    Contender { name: "grpc", program: Program::Peers, port: 7720, lacks: &MESSAGES },
+/// The peers. `capnproto` is in the clear, so nothing of it can be resumed. PVM's messages go
+/// through its daemons, or from task to task.
+pub const PEERS: [Contender; 4] = [
+    Contender { name: "grpc", served: served(Program::Peers, 7720), tasks: None, lacks: &MESSAGES },
     Contender {
         name: "capnproto",
-        program: Program::Peers,
-        port: 7730,
+        served: served(Program::Peers, 7730),
+        tasks: None,
         lacks: &[Case::Resume, MESSAGES[0], MESSAGES[1], MESSAGES[2]],
     },
+    pvm("pvm", false),
+    pvm("pvm-direct", true),
 ];
+
+const fn pvm(name: &'static str, direct: bool) -> Contender {
+    Contender { name, served: None, tasks: Some(How::Pvm { direct }), lacks: &[Case::Move] }
+}
 
 impl Contender {
     /// Returns `true` if it runs a case.
     pub fn takes_part(&self, case: Case) -> bool {
-        !self.lacks.contains(&case)
+        let runs =
+            if case.tasks().is_some() { self.tasks.is_some() } else { self.served.is_some() };
+        runs && !self.lacks.contains(&case)
     }
 }
 
@@ -168,14 +219,14 @@ impl Peer for Contender {
 /// # Errors
 /// None: every peer may be missing.
 pub(super) fn programs(
-    contenders: &mut Vec<Contender>,
+    contenders: &mut Vec<(&'static str, Served)>,
     own: &Path,
 ) -> Result<Programs<Program>, PeersError> {
     let build = |program| match program {
         Program::Own => Ok(own.to_owned()),
         Program::Peers => built::host_peers(own),
     };
-    Programs::of(contenders, |one| (one.program, one.name), build, |_, _| true)
+    Programs::of(contenders, |(name, served)| (served.program, name), build, |_, _| true)
 }
 
 #[cfg(test)]
@@ -188,5 +239,18 @@ mod tests {
         assert_eq!(commands[0].as_deref(), Some("time null 20"));
         assert_eq!(commands.last(), Some(&None));
         assert!(UPCALL.takes_part(Case::Idle) && !LIMIT.takes_part(Case::Idle));
+    }
+
+    #[test]
+    fn tasks_run_by_upcall_and_by_pvm_and_move_by_upcall_only() {
+        let names = |case: Case| {
+            let all = [LIMIT, UPCALL].into_iter().chain(PEERS);
+            all.filter(|one| one.takes_part(case)).map(|one| one.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(Case::PvmRing), ["upcall", "pvm", "pvm-direct"]);
+        assert_eq!(names(Case::Move), ["upcall"]);
+        assert_eq!(names(Case::Null), ["limit", "upcall", "grpc", "capnproto"]);
+        let of_tasks = Case::ALL.into_iter().filter_map(|case| Some((case.name(), case.tasks()?)));
+        assert!(of_tasks.inspect(|(name, of)| assert!(name.ends_with(&of.name()))).count() == 3);
     }
 }

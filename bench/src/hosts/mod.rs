@@ -1,23 +1,28 @@
-//! The suite `hosts`: calls between two hosts, which are network namespaces on one machine.
+//! The suite `hosts`: calls and messages between two hosts, which are network namespaces on one
+//! machine.
 //!
-//! Each system has a server on one host and a client on the other, two processes that live as long
-//! as the run, pinned to one processor each. They take turns, A B C A B C …, and the cache line is
-//! probed between turns. The figures are medians over the rounds, of turns of one placement of the
-//! processors only (`like`). Beside them is the processor time of both processes.
+//! For calls, each system has a server on one host and a client on the other, two processes that
+//! live as long as the run, pinned to one processor each. They take turns, A B C A B C …, and the
+//! cache line is probed between turns. The figures are medians over the rounds, of turns of one
+//! placement of the processors only (`like`). Beside them is the processor time of both processes.
+//! PVM's tasks are started for each turn ([`tasks`]).
 
 pub mod case;
 pub mod child;
 mod network;
 mod table;
+mod tasks;
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
-use self::case::{Case, Contender, LIMIT, Program, UPCALL};
+use self::case::{Case, Contender, LIMIT, Program, Served, UPCALL};
 use self::child::Told;
 use self::network::{ADDRESSES, Network, Side};
+use self::tasks::Tasks;
 use crate::case::{Mode, Placement};
 use crate::child::Outcome;
 use crate::error::RunError;
@@ -44,6 +49,8 @@ pub type Introduce = fn(folders: &[&Path; 2], addresses: &[&str; 2]) -> Outcome<
 pub struct Hosts {
     /// Makes the identities of the hosts.
     pub introduce: Introduce,
+    /// The command `upcall`, which runs `pvm run`.
+    pub upcall: PathBuf,
 }
 
 /// A running system.
@@ -66,7 +73,7 @@ struct Found {
 /// A system in a case.
 type Measured = Series<(Contender, Case), Found>;
 
-/// Takes about three minutes with all peers. Keeps two processors busy.
+/// Takes about four minutes with all peers. Keeps two processors busy.
 impl Suite for Hosts {
     const NAME: &'static str = "hosts";
     const OFFERS: &'static [Offer] = &[
@@ -105,12 +112,20 @@ impl Suite for Hosts {
                 return Ok(());
             }
         };
-        let programs = case::programs(&mut contenders, run.exe)?;
+        let with = |tasks: bool, one: &Contender| {
+            Case::ALL.iter().any(|&case| case.tasks().is_some() == tasks && has(one, case))
+        };
+        let of_calls = contenders.iter().filter(|one| with(false, one));
+        let mut served = of_calls.filter_map(|one| Some((one.name, one.served?))).collect();
+        let programs = case::programs(&mut served, run.exe)?;
         programs.say(&mut run.report);
         let folders = [Side::Client, Side::Server].map(|side| identity(run.dir, side));
         (self.introduce)(&[&folders[0], &folders[1]], &ADDRESSES)
             .map_err(|error| RunError::System(io::Error::other(error)))?;
-        let mut running = start(&contenders, &programs, &network, run)?;
+        let mut running = start(&served, &programs, &network, run)?;
+        let of_tasks: Vec<Contender> =
+            contenders.iter().copied().filter(|one| with(true, one)).collect();
+        let mut tasks = Tasks::of(&of_tasks, &self.upcall, &network, run)?;
         let of =
             |case| contenders.iter().filter(move |one| has(one, case)).map(move |&one| (one, case));
         let mut series: Vec<Measured> =
@@ -121,8 +136,14 @@ impl Suite for Hosts {
             detail: contender.name.to_owned(),
             fault: case.name().to_owned(),
         };
-        let turn = |run: &mut Run<'_>, &mut (contender, case): &mut (Contender, Case)| {
-            turn(&mut running, contender, case, run)
+        let turn = |run: &mut Run<'_>, &mut (contender, case): &mut (Contender, Case)| match case
+            .tasks()
+        {
+            Some(of) => {
+                let times = tasks.take(contender.name, of, run)?;
+                Ok(times.map(|times| Found { times, cpu_ns: None }))
+            }
+            None => turn(&mut running, contender, case, run),
         };
         run.rounds(&Rounds::count(rounds, 0..100), &mut series, say, turn)?;
         run.leave_like("", &mut series);
@@ -143,29 +164,29 @@ fn identity(dir: &Path, side: Side) -> std::path::PathBuf {
 
 /// Starts the systems.
 fn start(
-    contenders: &[Contender],
+    contenders: &[(&'static str, Served)],
     programs: &Programs<Program>,
     network: &Network,
     run: &mut Run<'_>,
 ) -> Result<Vec<Running>, RunError> {
     let mut all = Vec::new();
-    for contender in contenders {
-        run.progress.say("starting", contender.name);
-        let started = pair(contender, programs.path(contender.program), network, run);
+    for &(name, served) in contenders {
+        run.progress.say("starting", name);
+        let started = pair(name, served.port, programs.path(served.program), network, run);
         all.extend(run.unless_failed("", started)?);
     }
     Ok(all)
 }
 
 fn pair(
-    contender: &Contender,
+    name: &'static str,
+    port: u16,
     program: &Path,
     network: &Network,
     run: &Run<'_>,
 ) -> Result<Running, ChildError> {
-    let name = contender.name;
     let address = ADDRESSES[Side::Server as usize];
-    let server: SocketAddr = match format!("{address}:{}", contender.port).parse() {
+    let server: SocketAddr = match format!("{address}:{port}").parse() {
         Ok(server) => server,
         Err(_) => unreachable!("a number and a port"),
     };
@@ -173,12 +194,8 @@ fn pair(
         let role = side.name();
         let mut command = network.command(side, program);
         command.args(["bench-hosts", name, role, &cpu.to_string(), &server.to_string()]);
-        // Each host has its names for itself. Without a backtrace the reason is the last line.
-        command
-            .arg(run.dir)
-            .env("UPCALL_HOSTS", identity(run.dir, side))
-            .env("UPCALL_DIR", run.dir.join(format!("names-{role}")))
-            .env("RUST_BACKTRACE", "0");
+        command.arg(run.dir);
+        surround(&mut command, side, run);
         let errors = run.dir.join(format!("{name}-{role}-errors"));
         Process::ready(command, format!("{name} {role}"), errors, run.interrupted)
     };
@@ -186,7 +203,16 @@ fn pair(
     Ok(Running { name, client: start(Side::Client, run.cpus.first)?, server })
 }
 
-/// Measures a system in a case. A system that fails takes no further turns.
+/// Sets a command's environment: each host has its identity and its names for itself. Without a
+/// backtrace the reason of an error is the last line.
+fn surround(command: &mut Command, side: Side, run: &Run<'_>) {
+    command
+        .env("UPCALL_HOSTS", identity(run.dir, side))
+        .env("UPCALL_DIR", run.dir.join(format!("names-{}", side.name())))
+        .env("RUST_BACKTRACE", "0");
+}
+
+/// Measures a system in a case of calls. A system that fails takes no further turns.
 fn turn(
     running: &mut Vec<Running>,
     contender: Contender,

@@ -6,11 +6,12 @@ use crate::report::Report;
 use crate::table::{Aim, Kind, Table, aims, figure, hundredths, ratio};
 
 /// The names of the tables.
-pub(super) const TABLES: [&str; 2] = ["calls", "aims"];
+pub(super) const TABLES: [&str; 3] = ["calls", "tasks", "aims"];
 
 /// Makes the tables with figures of `report`.
 pub(super) fn tables(report: &Report) -> Vec<Table> {
-    [calls(&report.records), aimed(&report.records)].into_iter().flatten().collect()
+    let records = &report.records;
+    [calls(records), tasks(records), aimed(records)].into_iter().flatten().collect()
 }
 
 fn find<'a>(records: &'a [Record], case: Case, system: &str) -> Option<&'a Record> {
@@ -23,7 +24,7 @@ fn calls(records: &[Record]) -> Option<Table> {
     let figures =
         ["p50", "× limit", "p99", "mean", "a second", "client's CPU", "server's CPU", "line, ns"];
     let mut table = Table::new(TABLES[0], title).names(["case", "system"]).figures(figures);
-    for case in Case::ALL {
+    for case in Case::ALL.into_iter().filter(|case| case.tasks().is_none()) {
         let mut name = case.name();
         let limit = find(records, case, LIMIT.name).map(|limit| limit.p50_ns);
         for record in records.iter().filter(|record| record.case == case.name()) {
@@ -48,6 +49,34 @@ fn calls(records: &[Record]) -> Option<Table> {
     table.if_any()
 }
 
+/// PVM's tasks.
+fn tasks(records: &[Record]) -> Option<Table> {
+    let title = "PVM's tasks on two hosts: µs of a message one way, of a hop, and of a pause";
+    let figures = ["p50", "to upcall", "p99", "mean", "line, ns"];
+    let mut table = Table::new(TABLES[1], title).names(["case", "system"]).figures(figures);
+    for case in Case::ALL.into_iter().filter(|case| case.tasks().is_some()) {
+        let mut name = case.name();
+        let ours = find(records, case, UPCALL.name).map(|ours| ours.p50_ns);
+        for record in records.iter().filter(|record| record.case == case.name()) {
+            let us = |ns: f64| figure(Some(ns / 1e3));
+            let figures = [
+                us(record.p50_ns),
+                hundredths(ratio(Some(record.p50_ns), ours)),
+                us(record.p99_ns),
+                us(record.mean_ns),
+                figure(record.line_ns),
+            ];
+            table.row(Kind::of(&record.system), [name, record.system.as_str()], figures);
+            name = "";
+        }
+    }
+    table.notes.extend(find(records, Case::Move, UPCALL.name).map(|_| {
+        let name = Case::Move.name();
+        format!("The mean of {name} is of the time from the request to the answer.")
+    }));
+    table.if_any()
+}
+
 /// The figures with aims.
 fn aimed(records: &[Record]) -> Option<Table> {
     let of = |case, system| find(records, case, system);
@@ -62,7 +91,8 @@ fn aimed(records: &[Record]) -> Option<Table> {
     let millis = |case| p50(ours(case)).map(|ns| ns / 1e6);
     let null = |system| ratio(p50(ours(Case::Null)), p50(of(Case::Null, system)));
     let mut all = vec![Aim::at_most("null: × of the time of bare TCP", null(LIMIT.name), 1.5)];
-    all.extend(PEERS.map(|peer| {
+    let callers = PEERS.iter().filter(|peer| peer.takes_part(Case::Null));
+    all.extend(callers.map(|peer| {
         Aim::at_most(format!("null: × of the time of {}", peer.name), null(peer.name), 1.0)
     }));
     all.extend([
@@ -74,7 +104,15 @@ fn aimed(records: &[Record]) -> Option<Table> {
         Aim::at_least("message-64k: × of the rate of TLS over bare TCP", long, 0.7),
         Aim::at_most("idle: ms of processor time a second", millis(Case::Idle), 0.1),
     ]);
-    let mut table = aims(TABLES[1], "Figures beside their aims", None, &all)?;
+    for case in [Case::PvmOneWay, Case::PvmRing] {
+        all.extend(PEERS.iter().filter(|peer| peer.takes_part(case)).map(|peer| {
+            let found = ratio(p50(ours(case)), p50(of(case, peer.name)));
+            Aim::at_most(format!("{case}: × of the time of {}", peer.name), found, 0.5)
+        }));
+    }
+    let pause = millis(Case::Move);
+    all.push(Aim::at_most(format!("{}: pause, ms", Case::Move), pause, 2.0));
+    let mut table = aims(TABLES[2], "Figures beside their aims", None, &all)?;
     table.notes.extend(slowed(LIMIT.name).map(|times| {
         format!(
             "Small calls of the limit, which have a connection of their own, have a p99 beside a \
@@ -110,6 +148,10 @@ mod tests {
             record(Case::SmallBesideLarge, "limit", 40_000.0, 225_000.0),
             record(Case::SmallBesideLarge, "upcall", 80_000.0, 250_000.0),
             record(Case::Connect, "upcall", 2e6, 3e6),
+            record(Case::PvmRing, "upcall", 30_000.0, 40_000.0),
+            record(Case::PvmRing, "pvm", 45_000.0, 90_000.0),
+            record(Case::PvmRing, "pvm-direct", 75_000.0, 90_000.0),
+            record(Case::Move, "upcall", 1.5e6, 3e6),
         ];
         let report = Report { records, ..Report::default() };
         let text = text::printed(&tables(&report), &report, false);
@@ -119,7 +161,14 @@ mod tests {
         assert!(row("null: × of the time of bare TCP").contains("1.75 ≤ 1.5 missed"), "{text}");
         assert!(row("small-beside-large: p99").contains("2.50 ≤ 3 met"), "{text}");
         assert!(row("connect: ms").contains("2.00 ≤ 5 met"), "{text}");
+        assert!(row("pvm-ring-24: × of the time of pvm ").contains("0.67 ≤ 0.5 missed"), "{text}");
+        assert!(row("pvm-ring-24: × of the time of pvm-direct").contains("0.40 ≤ 0.5 met"));
+        assert!(row("move-100k: pause, ms").contains("1.50 ≤ 2 met"), "{text}");
+        assert_eq!(row(&format!("{:13}pvm-direct", "")), "75.0 2.50 90.0 75.0 140", "{text}");
         assert!(text.contains("argument of 4.50 × of theirs alone"), "{text}");
-        assert!(!text.contains("resume") && !text.contains("grpc"), "{text}");
+        assert!(
+            !text.contains("resume") && !text.contains("one-way") && !text.contains("grpc"),
+            "{text}"
+        );
     }
 }

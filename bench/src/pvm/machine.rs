@@ -1,4 +1,5 @@
-//! A private virtual machine of PVM's: a daemon with its own name and folder.
+//! A private virtual machine of PVM's: a daemon with its own name and folder, and perhaps a second
+//! one on another host.
 
 use std::fs;
 use std::io::Write;
@@ -8,25 +9,44 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::process::{ChildError, Process};
+use crate::process::{ChildError, Process, pause};
 
-/// Maximum time for the daemon to start, and for it to end.
+/// The daemon's program.
+const DAEMON: &str = "/usr/bin/pvmd";
+/// Maximum time for the daemons to start, and for them to end.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Interval between two questions whether the second host has joined.
+const ASKED: Duration = Duration::from_millis(20);
 
-/// A running daemon. Drop halts it and all its tasks.
-pub struct Machine {
+/// The hosts of a virtual machine.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Span<'a> {
+    /// This host.
+    One,
+    /// Two hosts with these addresses.
+    Two {
+        addresses: [&'a str; 2],
+        /// The program in place of `rsh`, which starts the daemon of the second host. It sets
+        /// PVM_TMP to a folder of that host.
+        rsh: &'a Path,
+    },
+}
+
+/// A running daemon. Drop halts it, that of the second host, and all their tasks.
+pub(crate) struct Machine {
     daemon: Process,
     dir: PathBuf,
 }
 
 impl Machine {
-    /// Starts the daemon with the command that `runs` makes of a program. The daemon finds tasks in
-    /// `programs`.
+    /// Starts the daemon with the command that `runs` makes of a program, and that of a second
+    /// host. The daemons find tasks in `programs`.
     ///
     /// # Errors
-    /// The daemon did not start.
+    /// A daemon did not start.
     pub fn start(
         runs: impl FnOnce(&Path) -> Command,
+        span: Span<'_>,
         programs: &Path,
         dir: &Path,
         interrupted: &AtomicBool,
@@ -34,16 +54,39 @@ impl Machine {
         let failed = |error| ChildError::Start { exe: dir.to_owned(), error };
         fs::create_dir_all(dir).map_err(failed)?;
         let hosts = dir.join("hosts");
-        fs::write(&hosts, format!("* ep={0}:/usr/bin wd={0}\n", programs.display()))
-            .map_err(failed)?;
-        let mut command = runs(Path::new("/usr/bin/pvmd"));
-        // With this name, the host's own name needs no address.
-        command.arg("-nlocalhost").arg(hosts);
+        let mut lines = format!("* ep={0}:/usr/bin wd={0} dx={DAEMON}\n", programs.display());
+        let mut command = runs(Path::new(DAEMON));
+        match span {
+            // With this name, the host's own name needs no address.
+            Span::One => _ = command.arg("-nlocalhost"),
+            Span::Two { addresses: [own, other], rsh } => {
+                lines += &format!("{other}\n");
+                command.arg(format!("-n{own}")).env("PVM_RSH", rsh);
+            }
+        }
+        fs::write(&hosts, lines).map_err(failed)?;
+        command.arg(hosts);
         variables(&mut command, dir);
         let mut daemon = Process::start(command, "pvmd".to_owned(), dir.join("errors"))?;
         // The first line announces that it is ready.
         daemon.line("its start", Instant::now() + PATIENCE, interrupted)?;
-        Ok(Machine { daemon, dir: dir.to_owned() })
+        let machine = Machine { daemon, dir: dir.to_owned() };
+        if let Span::Two { .. } = span {
+            machine.await_second(interrupted)?;
+        }
+        Ok(machine)
+    }
+
+    /// Waits until the second host has joined.
+    fn await_second(&self, interrupted: &AtomicBool) -> Result<(), ChildError> {
+        let begun = Instant::now();
+        while !console(&self.dir, "conf").contains("2 hosts") {
+            if begun.elapsed() > PATIENCE {
+                return Err(self.daemon.fault("the second host has not joined"));
+            }
+            pause(ASKED, interrupted)?;
+        }
+        Ok(())
     }
 
     /// Sets the environment by which a program finds the daemon.
@@ -76,24 +119,27 @@ fn variables(command: &mut Command, dir: &Path) {
     command.env("PVM_TMP", dir).env("HOME", dir);
 }
 
+/// Runs a command of the console, and returns what the console prints.
+fn console(dir: &Path, command: &str) -> String {
+    let mut console = Command::new("/usr/bin/pvm");
+    variables(&mut console, dir);
+    let piped = console.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let Ok(mut console) = piped.spawn() else { return String::new() };
+    if let Some(mut input) = console.stdin.take() {
+        writeln!(input, "{command}").ok();
+    }
+    let begun = Instant::now();
+    while matches!(console.try_wait(), Ok(None)) && begun.elapsed() < PATIENCE {
+        thread::sleep(Duration::from_millis(10));
+    }
+    console.kill().ok();
+    let output = console.wait_with_output();
+    output.map_or(String::new(), |output| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 impl Drop for Machine {
     fn drop(&mut self) {
-        let mut command = Command::new("/usr/bin/pvm");
-        variables(&mut command, &self.dir);
-        let Ok(mut console) =
-            command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
-        else {
-            return;
-        };
-        if let Some(mut input) = console.stdin.take() {
-            input.write_all(b"halt\n").ok();
-        }
-        let begun = Instant::now();
-        while matches!(console.try_wait(), Ok(None)) && begun.elapsed() < PATIENCE {
-            thread::sleep(Duration::from_millis(10));
-        }
-        console.kill().ok();
-        console.wait().ok();
+        console(&self.dir, "halt");
         // Tasks that have not ended by then are ended with the daemon.
         self.daemon.terminate(Duration::from_secs(2));
     }

@@ -25,10 +25,10 @@ mod bars;
 pub mod case;
 pub mod child;
 pub mod contender;
-mod machine;
+pub(crate) mod machine;
 pub mod paper;
-mod programs;
-mod run;
+pub(crate) mod programs;
+pub(crate) mod run;
 mod saved;
 mod table;
 

@@ -12,7 +12,7 @@ use super::away::Away;
 use super::case::{Case, PAPER_SWEEP_MS};
 use super::child::Told;
 use super::contender::{Contender, How};
-use super::machine::Machine;
+use super::machine::{Machine, Span};
 use super::programs::Programs;
 use super::saved::{self, Saving};
 use crate::case::{Case as Call, Mode, Placement};
@@ -177,17 +177,11 @@ impl Turns<'_> {
         case: Case,
         interrupted: &AtomicBool,
     ) -> Result<Found, ChildError> {
-        let deadline = Instant::now() + PATIENCE + self.time;
-        let line = running.line(&case.name(), deadline, interrupted)?;
-        let told: Told =
-            serde_json::from_str(&line).map_err(|_| running.fault(&format!("said `{line}`")))?;
-        if told.case != case.name() {
-            return Err(running.fault(&format!("reported {}, but {case} was requested", told.case)));
-        }
+        let told = told(running, case, self.time, interrupted)?;
         let (times, bytes_each) = match (case, told.times) {
             (Case::Idle(tasks), _) => self.rest(running, tasks, interrupted)?,
             (_, Some(times)) => (times, None),
-            (_, None) => return Err(running.fault("reported no times")),
+            (_, None) => return Err(without_times(running)),
         };
         running.end(END + self.idle, interrupted)?;
         if let Some(sum) = told.sum {
@@ -362,8 +356,8 @@ impl Turns<'_> {
             How::Pvm { direct } => {
                 let folder = self.programs.folder(contender.how);
                 if self.machine.is_none() {
-                    let started =
-                        Machine::start(on, &folder, &run.dir.join("pvm-machine"), run.interrupted);
+                    let dir = run.dir.join("pvm-machine");
+                    let started = Machine::start(on, Span::One, &folder, &dir, run.interrupted);
                     self.machine = Some(started?);
                 }
                 let mut command = on(&self.programs.program(contender.how));
@@ -407,6 +401,45 @@ impl Turns<'_> {
     }
 }
 
+/// Runs a command that does nothing but measure a case for about `time`, and returns the times that
+/// it reports.
+///
+/// # Errors
+/// The program failed, hung, or printed something unexpected. It is not left running.
+pub(crate) fn times(
+    command: Command,
+    who: &str,
+    case: Case,
+    time: Duration,
+    run: &Run<'_>,
+) -> Result<Summary, ChildError> {
+    let mut running = Process::start(command, who.to_owned(), run.dir.join("errors"))?;
+    let told = told(&mut running, case, time, run.interrupted)?;
+    let times = told.times.ok_or_else(|| without_times(&running))?;
+    running.end(END, run.interrupted)?;
+    Ok(times)
+}
+
+/// Reads what a program prints about the case that it measures for about `time`.
+fn told(
+    running: &mut Process,
+    case: Case,
+    time: Duration,
+    interrupted: &AtomicBool,
+) -> Result<Told, ChildError> {
+    let line = running.line(&case.name(), Instant::now() + PATIENCE + time, interrupted)?;
+    let told: Told =
+        serde_json::from_str(&line).map_err(|_| running.fault(&format!("said `{line}`")))?;
+    if told.case != case.name() {
+        return Err(running.fault(&format!("reported {}, but {case} was requested", told.case)));
+    }
+    Ok(told)
+}
+
+fn without_times(running: &Process) -> ChildError {
+    running.fault("reported no times")
+}
+
 /// Returns the value of `--place`: a name, or a file, which is written.
 fn placed(case: Case, interleave: bool, dir: &Path) -> Result<PathBuf, ChildError> {
     let list = match case {
@@ -435,7 +468,12 @@ fn surround(command: &mut Command, dir: &Path) {
 
 /// Returns the beginning of a command that runs a program on these processors.
 fn run_on(exe: &Path, cpus: &[usize], program: &Path) -> Command {
-    let mut command = Command::new(exe);
+    confined(Command::new(exe), cpus, program)
+}
+
+/// Lets a command of the benchmark program, which has no arguments yet, become `program`, confined
+/// to these processors.
+pub(crate) fn confined(mut command: Command, cpus: &[usize], program: &Path) -> Command {
     command.args(["bench-pvm", "run", &place::list(cpus)]).arg(program);
     command
 }
