@@ -942,7 +942,7 @@ fn pvm_tasks_on_two_hosts_are_measured_or_said_to_need_root() {
         assert!(records.contains_key(&name), "{name:?}: {said}{errors}");
     }
     assert_eq!(records.len(), wanted.len(), "{said}");
-    // The pause is a part of the time until the answer.
+    // By a clock that stands still while the task moves, the pause would be a poll.
     let moved = records.iter().find(|(name, _)| name[0] == "move-100k").expect("the move").1;
     assert!(moved["p50_ns"].as_f64() > Some(10e3), "{moved}");
 }
