@@ -126,8 +126,8 @@ pub enum MoveMessage {
         /// Number of the move.
         epoch: u64,
     },
-    /// First to all: this process has ended, and no task carries messages any more for which it owes
-    /// a mark.
+    /// First to all: this process has ended, and no task carries messages any more for which the
+    /// process owes a mark.
     Cleared {
         /// The process.
         rank: Rank,
