@@ -35,7 +35,8 @@ fn tasks_move_whatever_befalls_processes() {
         assert!(all.timed_out > 20 && all.full > 20 && all.carried > 100, "{all:?}");
         assert!(all.cuts > 10 && all.ended > 20, "{all:?}");
         // Trouble strikes before each kind of effect. Some are too rare for a million steps.
-        let rare = [Label::Fill, Label::Ready, Label::Resend, Label::Resent];
+        let rare =
+            [Label::Fill, Label::Ready, Label::Resend, Label::Resent, Label::Flush, Label::Flushed];
         for label in LABELS.into_iter().filter(|label| !rare.contains(label)) {
             assert!(all.strikes[label as usize] > 0, "{label:?}: {all:?}");
         }

@@ -229,7 +229,7 @@ pub struct PvmConfArgs {
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   upcall pvm join ws1:7000 --token-file token
-  srun -N 2 --ntasks-per-node 1 upcall pvm join ws1:7000 --token-file token -p 8")]
+  srun -n 4 upcall pvm join ws1:7000 --token-file token")]
 pub struct PvmJoinArgs {
     /// Address at which the machine's processes meet.
     #[arg(value_name = "HOST:PORT")]
