@@ -10,6 +10,8 @@ mod exit;
 mod expect;
 mod host;
 mod job;
+#[cfg(test)]
+mod killed;
 mod ls;
 mod man;
 mod members;

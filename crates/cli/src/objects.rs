@@ -283,20 +283,11 @@ fn cells(row: &ObjectActivity) -> [String; HEADS.len()] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::killed::Killed;
     use crate::output::json;
     use std::io::{BufRead, BufReader};
-    use std::process::{Child, Command, Stdio};
+    use std::process::{Command, Stdio};
     use upcall::home::{DataError, Homed, Operation, Place};
-
-    /// A process that is killed on drop.
-    struct Killed(Child);
-
-    impl Drop for Killed {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
 
     struct Add;
 

@@ -298,18 +298,9 @@ fn status_field(pid: u32, name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::{Child, Command};
+    use crate::killed::Killed;
+    use std::process::Command;
     use std::sync::Barrier;
-
-    /// A process that is killed on drop.
-    struct Killed(Child);
-
-    impl Drop for Killed {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
 
     /// Each question waits for the others, so it would hang if they were asked in turn.
     #[test]
