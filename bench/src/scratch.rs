@@ -2,7 +2,10 @@
 
 use std::env;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use crate::error::RunError;
 use crate::pair;
@@ -17,6 +20,9 @@ pub struct Scratch {
 }
 
 const SCRATCH: &str = "upcall-bench-";
+/// Number of attempts to remove a directory in which a process makes files, and the time between.
+const TRIES: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(10);
 
 impl Scratch {
     /// Creates the directory, and removes those of killed runs.
@@ -45,7 +51,13 @@ fn names(dir: &Path) -> Vec<String> {
 /// Removes a scratch directory, and shared memory named after it (iceoryx2 has no other place for
 /// it).
 fn remove(dir: &Path) {
-    fs::remove_dir_all(dir).ok();
+    // A process of a killed run that is about to end may still make a file while this removes them.
+    for _ in 0..TRIES {
+        match fs::remove_dir_all(dir) {
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => thread::sleep(PAUSE),
+            _ => break,
+        }
+    }
     if let Some(name) = dir.file_name().and_then(|name| name.to_str()) {
         pair::remove_shared_memory(&format!("{name}-"));
     }

@@ -3,11 +3,16 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::time::Timespec;
 
 use crate::process::{ChildError, Process, pause};
 
@@ -35,6 +40,9 @@ pub(crate) enum Span<'a> {
 /// A running daemon. Drop halts it, that of the second host, and all their tasks.
 pub(crate) struct Machine {
     daemon: Process,
+    /// The processes that the daemon's process started. If that one made a namespace of processes,
+    /// this is its first process, which ends when all others of the namespace have ended.
+    within: Vec<OwnedFd>,
     dir: PathBuf,
 }
 
@@ -70,7 +78,8 @@ impl Machine {
         let mut daemon = Process::start(command, "pvmd".to_owned(), dir.join("errors"))?;
         // The first line announces that it is ready.
         daemon.line("its start", Instant::now() + PATIENCE, interrupted)?;
-        let machine = Machine { daemon, dir: dir.to_owned() };
+        let within = children_of(daemon.id());
+        let machine = Machine { daemon, within, dir: dir.to_owned() };
         if let Span::Two { .. } = span {
             machine.await_second(interrupted)?;
         }
@@ -119,6 +128,14 @@ fn variables(command: &mut Command, dir: &Path) {
     command.env("PVM_TMP", dir).env("HOME", dir);
 }
 
+/// Returns handles of the processes that this one has started.
+fn children_of(process: u32) -> Vec<OwnedFd> {
+    let path = format!("/proc/{process}/task/{process}/children");
+    let ids = fs::read_to_string(path).unwrap_or_default();
+    let ids = ids.split_whitespace().filter_map(|id| Pid::from_raw(id.parse().ok()?));
+    ids.filter_map(|id| pidfd_open(id, PidfdFlags::empty()).ok()).collect()
+}
+
 /// Runs a command of the console, and returns what the console prints.
 fn console(dir: &Path, command: &str) -> String {
     let mut console = Command::new("/usr/bin/pvm");
@@ -141,6 +158,13 @@ impl Drop for Machine {
     fn drop(&mut self) {
         console(&self.dir, "halt");
         // Tasks that have not ended by then are ended with the daemon.
-        self.daemon.terminate(Duration::from_secs(2));
+        if !self.daemon.terminate(Duration::from_secs(2)) {
+            self.daemon.kill();
+        }
+        // The kernel ends the processes of a namespace after this one. Until then they write files.
+        let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+        for process in &self.within {
+            poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&patience)).ok();
+        }
     }
 }
