@@ -109,6 +109,7 @@ pub use upcall_sched::rung::InterruptError;
 /// Bytes in shared memory, which another process can write.
 pub use upcall_shm::span::Span as Uninterpreted;
 pub use upcalls::Atomic;
+pub use waiting::LinkPoll;
 
 /// A member's number in its group, from 0.
 pub type Rank = usize;

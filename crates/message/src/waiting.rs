@@ -5,6 +5,23 @@ use crate::group::Group;
 use crate::waiters::Wants;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
+use upcall_net::driver::{LinkPolling, PolledLinks};
+
+/// Number of looks into memory between two system calls, while links are polled.
+const LOOKS: u32 = 8;
+/// A look at the links that found nothing and took longer was interrupted by another thread.
+const DISPLACED: Duration = Duration::from_micros(50);
+
+/// What [`Group::poll_links`] has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkPoll {
+    /// A message or an event.
+    Came,
+    /// Nothing in the time.
+    Nothing,
+    /// Nothing yet. Another thread has run on this processor, and polling would take its time.
+    Displaced,
+}
 
 impl Group {
     /// Waits at most `limit` until a message or an event is there. Returns `true` if one is.
@@ -13,6 +30,41 @@ impl Group {
     /// [`poll`](Self::poll) or [`receive`](Self::receive) afterwards.
     pub fn wait(&self, limit: Option<Duration>) -> bool {
         self.wait_since(limit, self.changes())
+    }
+
+    /// Polls for at most `limit` until a message or an event is there, and reads the links to
+    /// members on other hosts itself meanwhile, which saves the wake of another thread.
+    ///
+    /// Does nothing in a group without members on other hosts. To be called before
+    /// [`wait`](Self::wait), where what is awaited may arrive in so short a time, and no other
+    /// thread wants this processor.
+    pub fn poll_links(&self, limit: Duration) -> LinkPoll {
+        let has_come = || {
+            self.attend_if_there_is_news();
+            self.0.senders.glance()
+                || !(self.0.events.borrow().is_empty() && self.0.petitions.borrow().is_empty())
+        };
+        if self.0.member.bridge.get().is_none() || self.blocks_a_thread() {
+            return LinkPoll::Nothing;
+        }
+        let _busy = self.busy();
+        let Some(links) = LinkPolling::begin() else { return LinkPoll::Nothing };
+        let begun = Instant::now();
+        let mut last = begun;
+        loop {
+            let polled = links.round();
+            if (0..LOOKS).any(|_| has_come()) {
+                return LinkPoll::Came;
+            }
+            let now = Instant::now();
+            if polled == PolledLinks::Nothing && now - last > DISPLACED {
+                return LinkPoll::Displaced;
+            }
+            if now - begun >= limit {
+                return LinkPoll::Nothing;
+            }
+            last = now;
+        }
     }
 
     /// Like [`wait`](Self::wait), and also ends when the count of [changes](Self::changes) differs

@@ -4,12 +4,27 @@
 //! last one. It waits for all sockets at once, and for the earliest of the alarms that connections
 //! have set.
 //!
+//! # Polling
+//! A thread of this process that would rather poll than sleep gives the rounds itself
+//! ([`LinkPolling`]). During that time the driver's thread sleeps, so that a message costs no wake,
+//! and no change of threads where both have one processor. The sockets have a set of their own for
+//! that, which is one of the two descriptors that the driver's thread waits for. A round costs one
+//! system call, however many connections there are. Alarms, and the ends of connections, stay with
+//! the driver's thread.
+//!
 //! # No lost wake
 //! An alarm is entered under the lock. The thread computes how long it may sleep under the same
 //! lock, and notes it there. A connection that enters an earlier alarm rings the bell after that,
 //! and the bell is one of the descriptors that the thread waits for. So the thread either has seen
 //! the alarm, or is rung.
+//!
+//! The last thread that stops polling makes the sockets' set report again, after its last round. If
+//! a socket has reported by then, the kernel finds the set readable when it is made to report, and
+//! wakes the driver's thread. What a round has left over, and an end that it has found, are entered
+//! under the lock of the rounds. The poller rings the bell after that, and the driver's thread looks
+//! there after each wake.
 
+use crate::lost::Lost;
 use crate::wire::{AfterTick, BUFFER, Wire, WireStep};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -20,8 +35,9 @@ use upcall_os::doorbell::Doorbell;
 use upcall_os::lock::{KernelMutex, MutexGuard};
 use upcall_os::poll::{Changes, PollSet, Ready, Report};
 
-/// The bell's key in the poll set. Connections are numbered from the next key on.
+/// The keys of the bell, and of the set of sockets. Connections are numbered from the next key on.
 const BELL: u64 = 0;
+const SOCKETS: u64 = 1;
 /// What the socket of a connection reports unless the connection says otherwise.
 pub(crate) const READS: Changes = Changes { readable: true, writable: false };
 /// Size of the stack, in bytes: what comes is handed on here.
@@ -29,10 +45,15 @@ const STACK: usize = 256 << 10;
 
 /// See the module.
 pub struct LinkDriver {
+    /// The sockets of all connections.
     set: PollSet,
+    /// What the thread waits for: that set, and the bell.
+    watched: PollSet,
     bell: Doorbell,
     began: Instant,
     state: KernelMutex<DriverState>,
+    /// The holder of this lock gives turns.
+    rounds: KernelMutex<Rounds>,
 }
 
 #[derive(Default)]
@@ -42,6 +63,58 @@ struct DriverState {
     next: u64,
     /// Until when the thread sleeps; `None` without end.
     sleeps: Option<Instant>,
+    /// Number of threads that poll.
+    pollers: u32,
+}
+
+/// What a round needs, and what it leaves for the next one.
+struct Rounds {
+    ready: Vec<Ready>,
+    /// Connections with more to read, and those whose end was reported.
+    again: Vec<Ready>,
+    /// Connections that have ended, and why.
+    lost: Vec<(u64, Lost)>,
+    buffer: Vec<u8>,
+}
+
+/// A thread that reads the connections of its process in place of the driver's thread.
+///
+/// For threads that wait for what arrives on some connection, and poll for a short time. What
+/// arrives on others is handed on as well. The driver's thread reads again when this is dropped.
+#[derive(Debug)]
+pub struct LinkPolling(Arc<LinkDriver>);
+
+/// What a round of [`LinkPolling`] has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolledLinks {
+    /// Nothing has arrived, or another thread takes it.
+    Nothing,
+    /// Some connection had something to read or to write.
+    Something,
+}
+
+impl LinkPolling {
+    /// Begins to poll. `None` if this process has no connection, or no memory for it is left.
+    pub fn begin() -> Option<Self> {
+        let driver = {
+            let driver = DRIVER.lock();
+            let (_, driver) = driver.as_ref().filter(|(of, _)| *of == std::process::id())?;
+            driver.clone()
+        };
+        driver.polled()?;
+        Some(Self(driver))
+    }
+
+    /// Reads and writes what can be, without waiting.
+    pub fn round(&self) -> PolledLinks {
+        self.0.poll()
+    }
+}
+
+impl Drop for LinkPolling {
+    fn drop(&mut self) {
+        self.0.polled_no_more();
+    }
 }
 
 /// The driver of the process with that number. A connection is added under this lock, and the
@@ -90,11 +163,20 @@ impl LinkDriver {
     }
 
     fn start() -> io::Result<Arc<Self>> {
-        let (set, bell) = (PollSet::new()?, Doorbell::new()?);
-        set.add(&bell, BELL, Report::EachRing)?;
-        let state = DriverState { next: BELL + 1, ..DriverState::default() };
-        let driver =
-            Arc::new(Self { set, bell, began: Instant::now(), state: KernelMutex::new(state) });
+        let (set, watched, bell) = (PollSet::new()?, PollSet::new()?, Doorbell::new()?);
+        watched.add(&bell, BELL, Report::EachRing)?;
+        watched.add(&set, SOCKETS, Report::WhileReadable)?;
+        let state = DriverState { next: SOCKETS, ..DriverState::default() };
+        let (ready, again, lost) = (Vec::new(), Vec::new(), Vec::new());
+        let rounds = Rounds { ready, again, lost, buffer: vec![0; BUFFER] };
+        let driver = Arc::new(Self {
+            set,
+            watched,
+            bell,
+            began: Instant::now(),
+            state: KernelMutex::new(state),
+            rounds: KernelMutex::new(rounds),
+        });
         let works = driver.clone();
         let thread = std::thread::Builder::new().name("upcall-net".into()).stack_size(STACK);
         thread.spawn(move || works.work())?;
@@ -133,16 +215,16 @@ impl LinkDriver {
     }
 
     fn work(&self) {
-        let mut ready = Vec::new();
-        // Connections with more to read, and those whose end was reported.
-        let mut again: Vec<Ready> = Vec::new();
-        let mut buffer = vec![0; BUFFER];
+        let mut woken = Vec::new();
         while !self.ends() {
-            let sleeps = self.time_to_sleep(!again.is_empty());
-            self.set.wait(&mut ready, sleeps);
-            ready.append(&mut again);
-            for event in ready.drain(..).filter(|event| event.key != BELL) {
-                self.turn(event, &mut buffer, &mut again);
+            let is_busy = self.rounds.lock().is_busy();
+            self.watched.wait(&mut woken, self.time_to_sleep(is_busy));
+            let mut rounds = self.rounds.lock();
+            self.round(&mut rounds);
+            let lost = std::mem::take(&mut rounds.lost);
+            drop(rounds);
+            for (key, why) in lost {
+                self.end(key, why);
             }
             for key in self.due(Instant::now()) {
                 let wire = self.state().wires.get(&key).cloned();
@@ -151,29 +233,76 @@ impl LinkDriver {
                     Ok(AfterTick::Rest) => {}
                     // The end of the connection may not have been reported.
                     Ok(AfterTick::Turn) => {
-                        self.turn(Ready { key, hung_up: true }, &mut buffer, &mut again);
+                        self.rounds.lock().again.push(Ready { key, hung_up: true });
                     }
-                    Err(why) => {
-                        self.leave(key, &wire);
-                        wire.end(why);
-                    }
+                    Err(why) => self.end(key, why),
                 }
             }
         }
     }
 
-    /// Gives a connection its turn.
-    fn turn(&self, event: Ready, buffer: &mut [u8], again: &mut Vec<Ready>) {
-        let wire = self.state().wires.get(&event.key).cloned();
-        let Some(wire) = wire else { return };
-        match wire.turn(buffer, event.hung_up) {
-            WireStep::Read => {}
-            WireStep::More => again.push(event),
-            WireStep::Lost(why) => {
-                self.leave(event.key, &wire);
-                wire.end(why);
+    /// Gives all connections that have something to read or to write a turn.
+    fn round(&self, rounds: &mut Rounds) -> PolledLinks {
+        let Rounds { ready, again, lost, buffer } = rounds;
+        self.set.wait(ready, Some(Duration::ZERO));
+        ready.append(again);
+        let found = if ready.is_empty() { PolledLinks::Nothing } else { PolledLinks::Something };
+        for event in ready.drain(..) {
+            let wire = self.state().wires.get(&event.key).cloned();
+            let Some(wire) = wire else { continue };
+            match wire.turn(buffer, event.hung_up) {
+                WireStep::Read => {}
+                WireStep::More => again.push(event),
+                WireStep::Lost(why) => lost.push((event.key, why)),
             }
         }
+        found
+    }
+
+    /// A round on a thread that polls.
+    fn poll(&self) -> PolledLinks {
+        let Some(mut rounds) = self.rounds.try_lock() else { return PolledLinks::Nothing };
+        let found = self.round(&mut rounds);
+        let has_lost = !rounds.lost.is_empty();
+        drop(rounds);
+        if has_lost {
+            self.bell.notify();
+        }
+        found
+    }
+
+    /// Keeps the sockets from waking the driver's thread. `None`: the kernel has no memory for it.
+    fn polled(&self) -> Option<()> {
+        let mut state = self.state();
+        if state.pollers == 0 {
+            let nothing = Report::EachChange(Changes::default());
+            self.watched.change(&self.set, SOCKETS, nothing).ok()?;
+        }
+        state.pollers += 1;
+        Some(())
+    }
+
+    /// Lets the sockets wake the driver's thread again, unless another thread polls.
+    fn polled_no_more(&self) {
+        let mut state = self.state();
+        state.pollers -= 1;
+        if state.pollers == 0 {
+            // The kernel has what it needs for it since the set was added.
+            let _ = self.watched.change(&self.set, SOCKETS, Report::WhileReadable);
+        }
+        drop(state);
+        // Who holds the lock looks after it has let go.
+        if self.rounds.try_lock().is_some_and(|rounds| rounds.is_busy()) {
+            self.bell.notify();
+        }
+    }
+
+    /// Ends a connection.
+    fn end(&self, key: u64, why: Lost) {
+        let wire = self.state().wires.get(&key).cloned();
+        let Some(wire) = wire else { return };
+        self.leave(key, &wire);
+        wire.end(why);
     }
 
     /// Returns `true` if no connection is left. None will be added then.
@@ -216,3 +345,13 @@ impl LinkDriver {
         self.state.lock()
     }
 }
+
+impl Rounds {
+    /// Returns `true` if the next round has something to do.
+    fn is_busy(&self) -> bool {
+        !(self.again.is_empty() && self.lost.is_empty())
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests;

@@ -3,9 +3,9 @@
 //! Each descriptor in the set has a number that the caller chooses.
 
 use crate::crossings;
-use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -102,9 +102,9 @@ impl PollSet {
     pub fn wait(&self, ready: &mut Vec<Ready>, timeout: Option<Duration>) {
         ready.clear();
         let timeout = timeout.and_then(|t| rustix::time::Timespec::try_from(t).ok());
-        let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
+        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
         crossings::another();
-        if epoll::wait(&self.0, spare_capacity(&mut events), timeout.as_ref()).is_ok() {
+        if let Ok((events, _)) = epoll::wait(&self.0, &mut events, timeout.as_ref()) {
             ready.extend(events.iter().map(|event| {
                 let flags = event.flags;
                 Ready {
@@ -119,7 +119,7 @@ impl PollSet {
     /// Like [`wait`](Self::wait), if only the descriptor of `key` matters.
     pub fn wait_any(&self, timeout: Option<Duration>, key: u64) -> PollReady {
         let timeout = timeout.and_then(|t| rustix::time::Timespec::try_from(t).ok());
-        let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 8];
+        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 8];
         crossings::another();
         let events = epoll::wait(&self.0, &mut events, timeout.as_ref())
             .map_or(&[][..], |(events, _)| events);

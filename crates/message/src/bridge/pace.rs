@@ -4,14 +4,17 @@
 //! moves it by itself, which takes a system call. Of many messages in a row it leaves the rest to
 //! the bridge's thread, which moves them in batches, and stays awake while they come.
 //!
+//! Messages are in a row if their sender has done next to nothing between two of them. A sender
+//! that gets an answer to each message is not taken for one that floods, however fast the answer
+//! is: its partner needs more time than that.
+//!
 //! Time is an argument.
 
 use std::time::{Duration, Instant};
 use upcall_os::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Time between two messages below which they count as in a row. A message that the sender moves
-/// takes some 10 µs.
-const IN_A_ROW: Duration = Duration::from_micros(40);
+/// Time from the end of one move to the next message below which they count as in a row.
+const IN_A_ROW: Duration = Duration::from_micros(4);
 
 /// Number of messages in a row that the sender moves.
 const MOVED: u32 = 4;
@@ -27,7 +30,7 @@ pub(super) enum MovedBy {
 #[derive(Debug)]
 pub(super) struct SendPace {
     began: Instant,
-    /// When the last message was moved, in nanoseconds since then.
+    /// When the last message had been moved, in nanoseconds since then.
     last: AtomicU64,
     in_a_row: AtomicU32,
 }
@@ -39,12 +42,21 @@ impl SendPace {
 
     /// Decides about a message. Called by one thread at a time.
     pub(super) fn decide(&self, now: Instant) -> MovedBy {
-        let now = now.saturating_duration_since(self.began).as_nanos() as u64;
+        let now = self.since(now);
         let last = self.last.swap(now, Ordering::Relaxed);
         let is_next = now.saturating_sub(last) < IN_A_ROW.as_nanos() as u64;
         let count = if is_next { self.in_a_row.load(Ordering::Relaxed) + 1 } else { 0 };
         self.in_a_row.store(count.min(MOVED), Ordering::Relaxed);
         if count < MOVED { MovedBy::Sender } else { MovedBy::Bridge }
+    }
+
+    /// The sender has moved a message.
+    pub(super) fn moved(&self, now: Instant) {
+        self.last.store(self.since(now), Ordering::Relaxed);
+    }
+
+    fn since(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.began).as_nanos() as u64
     }
 }
 
@@ -58,7 +70,13 @@ mod tests {
         let pace = SendPace::new(now);
         let mut after = |time: Duration| {
             now += time;
-            pace.decide(now)
+            let by = pace.decide(now);
+            if by == MovedBy::Sender {
+                // However long that takes.
+                now += 10 * IN_A_ROW;
+                pace.moved(now);
+            }
+            by
         };
         for _ in 0..10 {
             assert_eq!(after(IN_A_ROW), MovedBy::Sender);

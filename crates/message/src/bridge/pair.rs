@@ -484,7 +484,15 @@ impl FarMember for FarPair {
         if !self.way.is_open() {
             return;
         }
-        if self.pace.decide(Instant::now()) == MovedBy::Bridge || self.pump_here() != Pumped::All {
+        let left = match self.pace.decide(Instant::now()) {
+            MovedBy::Bridge => Pumped::More,
+            MovedBy::Sender => {
+                let left = self.pump_here();
+                self.pace.moved(Instant::now());
+                left
+            }
+        };
+        if left != Pumped::All {
             ringer.launched(safe_doorbell, doorbell);
         }
     }
