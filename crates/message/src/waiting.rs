@@ -2,6 +2,8 @@
 
 use crate::error::RunError;
 use crate::group::Group;
+use crate::proto::receiving;
+use crate::receiving::Driver;
 use crate::waiters::Wants;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -118,7 +120,7 @@ impl Group {
     ) -> Woken {
         let _busy = self.busy();
         let known = self.0.offers.next();
-        self.0.senders.tell();
+        receiving::before_wait(&Driver(self));
         // The last check ends the wait. A message that it finds may be taken before this returns.
         let only_refused = Cell::new(false);
         let is_there = if self.blocks_a_thread() {

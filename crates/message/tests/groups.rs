@@ -5,6 +5,7 @@ mod guard;
 
 use guard::guarded;
 use std::cell::{Cell, RefCell};
+use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
@@ -391,6 +392,68 @@ fn who_leaves_is_missed_after_all_that_it_has_sent() {
         }
         assert_eq!((event, count.get()), (Some(Event::Ended { rank: 2 }), 20_000));
         assert!(matches!(group.send(2, data, &1), Err(SendError::Ended { rank: 2 })));
+    });
+}
+
+/// Member 1 sends `count` messages, and leaves. Member 0 calls `then` when it knows that member 1
+/// has left, and before it takes any message.
+fn after_its_end(joining: GroupBuilder, count: usize, on_data: fn(), then: impl FnOnce(&Group)) {
+    let mut handlers = Handlers::new();
+    let (hello, data) = (handlers.kind::<()>("hello"), handlers.kind::<()>("data"));
+    handlers.on(data, move |_, _, _| on_data());
+    let group = joining.join(handlers).unwrap();
+    if group.rank() == 1 {
+        while group.receive(|message| message.get(hello)).is_err() {
+            assert!(group.wait(Some(GUARD)), "nothing comes");
+        }
+        (0..count).for_each(|_| group.send(0, data, &()).unwrap());
+        return;
+    }
+    loop {
+        match group.try_send(1, hello, &()) {
+            Ok(()) | Err(SendError::Full) => thread::sleep(Duration::from_millis(1)),
+            Err(SendError::Ended { rank: 1 }) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    then(&group);
+}
+
+/// Maximum number of messages of one member that a poll takes.
+const BATCH: usize = 64;
+
+#[test]
+fn the_end_of_a_member_comes_with_its_last_message_even_at_the_end_of_a_poll() {
+    for count in [1, BATCH - 1, BATCH, BATCH + 1, 2 * BATCH] {
+        together(2, |joining| {
+            after_its_end(
+                joining,
+                count,
+                || {},
+                |group| {
+                    let mut left = count;
+                    while left > 0 {
+                        assert_eq!((group.event(), group.poll()), (None, left.min(BATCH)));
+                        left = left.saturating_sub(BATCH);
+                    }
+                    assert_eq!(group.event(), Some(Event::Ended { rank: 1 }), "of {count}");
+                },
+            );
+        });
+    }
+}
+
+#[test]
+fn a_wait_finds_the_end_of_a_member_whose_last_message_made_a_handler_panic() {
+    together(2, |joining| {
+        // Without a report of the panic.
+        let on_data = || std::panic::resume_unwind(Box::new("the handler panics"));
+        after_its_end(joining, 1, on_data, |group| {
+            let polled = std::panic::catch_unwind(AssertUnwindSafe(|| group.poll()));
+            assert!(polled.is_err() && group.taken() == 1);
+            assert!(group.wait(Some(GUARD)), "no event comes");
+            assert_eq!(group.event(), Some(Event::Ended { rank: 1 }));
+        });
     });
 }
 

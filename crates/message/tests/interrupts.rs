@@ -10,8 +10,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCs
 use std::thread;
 use std::time::{Duration, Instant};
 use upcall_message::{
-    Group, GroupBuilder, Handlers, InterruptError, Kind, Pacing, Promise, SendError,
+    Event, Group, GroupBuilder, Handlers, InterruptError, Kind, Pacing, Promise, SendError,
 };
+
+/// Maximum time of a wait, within the maximum time of a test.
+const GUARD: Duration = Duration::from_secs(40);
 
 fn name() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -42,7 +45,7 @@ fn promise() -> Promise {
 /// Computes until `done`, which a handler makes true. The computation allocates and frees, as
 /// ordinary code does.
 fn computes_until(done: impl Fn() -> bool) {
-    let ends = Instant::now() + Duration::from_secs(40);
+    let ends = Instant::now() + GUARD;
     while !done() {
         assert!(Instant::now() < ends, "no handler comes");
         black_box((0..200_u64).map(|at| at.to_string()).collect::<Vec<_>>());
@@ -103,6 +106,48 @@ fn a_thread_that_computes_is_interrupted_and_answers() {
             })
             .unwrap();
         group.barrier().unwrap();
+    });
+}
+
+/// An interrupt takes the last message of a member that is known to have ended, and cannot report
+/// the end. The members are as if on two hosts: there the end becomes known once, and within one
+/// host with each of two connections.
+#[test]
+fn a_wait_finds_the_end_of_a_member_whose_last_message_an_interrupt_took() {
+    const COUNT: u64 = 5;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let process = std::process::id();
+    let address = format!("127.{}.{}.1:7411", 1 + (process >> 8) % 250, process & 0xFF);
+    together(2, |joining| {
+        let (mut handlers, counted) = (Handlers::new(), Counted::default());
+        let (hello, number) = (handlers.kind::<()>("hello"), handlers.kind::<u64>("number"));
+        counted.handler(&mut handlers, number);
+        let host = NEXT.fetch_add(1, SeqCst);
+        let joining = joining.across(&address).apart(host.into());
+        let group = joining.join(handlers).unwrap();
+        if group.rank() == 1 {
+            while group.receive(|message| message.get(hello)).is_err() {
+                assert!(group.wait(Some(GUARD)), "nothing comes");
+            }
+            return send_all(&group, 0, number, COUNT, |_| ());
+        }
+        group
+            .interruptible(promise(), || {
+                let section = group.atomic();
+                loop {
+                    match group.try_send(1, hello, &()) {
+                        Ok(()) | Err(SendError::Full) => thread::sleep(Duration::from_millis(1)),
+                        Err(SendError::Ended { rank: 1 }) => break,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                assert_eq!(counted.count(), 0);
+                drop(section);
+                computes_until(|| counted.count() == COUNT);
+                assert!(group.wait(Some(GUARD)), "no event comes");
+                assert_eq!(group.event(), Some(Event::Ended { rank: 1 }));
+            })
+            .unwrap();
     });
 }
 

@@ -281,7 +281,7 @@ impl<const S: u64> Member<S> {
     /// Waits until a message arrives, for at most `limit` ns, or until the conductor rouses all.
     /// Spins first, and gives memory back before it sleeps, as `Group::wait` does.
     pub fn wait(&self, limit: Option<u64>) {
-        self.senders.tell();
+        receiving::before_wait(&self.driver());
         let ends = limit.map(|limit| self.cpu.now() + Duration::from_nanos(limit));
         let round = self.cpu.round();
         let there = || {

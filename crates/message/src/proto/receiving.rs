@@ -4,6 +4,17 @@
 //! the same sender then stay behind it. A sender that has ended is forgotten when all its messages
 //! are taken. A sender that violates the protocol is forgotten at once. The driver learns of that
 //! once: a handler that polls may have found the same before.
+//!
+//! # Why no end is missed
+//! A sender is forgotten after two steps, in either order, on the one thread of the member: its end
+//! is noted ([`ended`]), and its last message is taken. Each step is followed by a check whether
+//! the other one is done ([`nothing_there`]), so the second step finds the first one. The check
+//! follows messages when a probe finds no further one, at the end of a batch, and after each
+//! message that is taken in place. It cannot follow a message that is taken in an interrupt, which
+//! may not free memory, or whose handler panics. So a member checks all senders before it waits
+//! ([`before_wait`]). During the wait, interrupts are off. On a virtual processor other threads may
+//! take messages in that time: by the functions here, or with a panic, which counts as a change and
+//! so ends the wait.
 
 use crate::Rank;
 use crate::proto::receive_queue::{BorrowedQueue, NextMessage, ReceiveQueue};
@@ -264,10 +275,20 @@ fn poll_one<R: Receiving>(member: &R, sender: &SenderOf<R>) -> usize {
             }
         }
     }
+    // The last message of the batch may be the last one of the sender.
+    if sender.has_ended() {
+        nothing_there(member, sender);
+    }
     done
 }
 
-/// Called when all messages of a sender so far are taken.
+/// Called before the member waits. Reports its progress to all senders, and forgets those that have
+/// ended, if all their messages are taken.
+pub fn before_wait<R: Receiving>(member: &R) {
+    member.senders().all().iter().for_each(|sender| nothing_there(member, sender));
+}
+
+/// Called when all messages of a sender so far may be taken.
 #[inline(always)]
 pub fn nothing_there<R: Receiving>(member: &R, sender: &SenderOf<R>) {
     sender.tell();
