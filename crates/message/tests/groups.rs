@@ -267,9 +267,12 @@ fn memory_of_long_messages_is_kept_for_a_while() {
         };
         for _ in 0..3 {
             if group.rank() == 0 {
+                let (start, settled) = (Instant::now(), Duration::from_millis(10));
                 group.send(1, data, &[1; 100_000][..]).unwrap();
                 let left = group.settle();
-                assert!(left.is_some_and(|left| left <= Duration::from_millis(10)), "{left:?}");
+                // On a busy machine that time may have passed.
+                let is_over = start.elapsed() >= settled;
+                assert!(left.map_or(is_over, |left| left <= settled), "{left:?}");
                 take();
                 // Short waits add up.
                 (0..20).for_each(|_| assert!(!group.wait(Some(Duration::from_millis(1)))));
