@@ -48,6 +48,11 @@ impl Guard<'_> {
         struct Ended<'a>(&'a Mutex<Vec<usize>>, usize);
         impl Drop for Ended<'_> {
             fn drop(&mut self) {
+                // The test's own report would be lost if the others then wait for this member.
+                if std::thread::panicking() {
+                    let text = format!("\nmember {} has panicked\n", self.1);
+                    let _ = std::io::stderr().write_all(text.as_bytes());
+                }
                 if let Ok(mut running) = self.0.lock() {
                     running.retain(|rank| *rank != self.1);
                 }
