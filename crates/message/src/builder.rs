@@ -6,6 +6,7 @@ use crate::door::MemberListener;
 use crate::error::JoinError;
 use crate::forming::{FormingTimeout, MOST_MEMBERS};
 use crate::group::{Group, Settings};
+use crate::invitation::{Invitation, InvitedRanks};
 use crate::kinds::Handlers;
 use crate::member::{Member, Roster};
 use crate::proto::flow;
@@ -49,7 +50,7 @@ pub struct GroupBuilder {
     /// Number of members that may join after the group has formed.
     room: usize,
     /// The members that join together with this one after the group has formed.
-    late: Option<Range<Rank>>,
+    late: Option<InvitedRanks>,
     /// How members on several hosts meet.
     across: Option<AcrossHosts>,
     pretended: Option<Vec<u16>>,
@@ -220,9 +221,12 @@ impl GroupBuilder {
     /// [rank](Self::rank) is one of `ranks`. The processes of these ranks reach each other through
     /// memory if they share a machine; all other members count as members on other hosts. To be
     /// called after [`across`](Self::across), with the address at which the first members met.
+    ///
+    /// `invitation` is what [`Group::expect`] has returned for `ranks`. Without it the member that
+    /// takes in others refuses this process ([`JoinError::Refused`]).
     #[must_use]
-    pub fn late(self, ranks: Range<Rank>) -> Self {
-        Self { late: Some(ranks), ..self }
+    pub fn late(self, ranks: Range<Rank>, invitation: Invitation) -> Self {
+        Self { late: Some(InvitedRanks { ranks, invitation }), ..self }
     }
 
     /// For tests: members with different numbers behave as if they were on different hosts. To be
@@ -301,7 +305,8 @@ impl GroupBuilder {
             return Err(JoinError::BadSize { size: self.size, rank: self.rank });
         }
         let is_among = |ranks: &Range<Rank>| self.rank.is_some_and(|rank| ranks.contains(&rank));
-        if self.late.as_ref().is_some_and(|ranks| !is_among(ranks) || ranks.end > self.size) {
+        let late = self.late.as_ref().map(|late| &late.ranks);
+        if late.is_some_and(|ranks| !is_among(ranks) || ranks.end > self.size) {
             return Err(JoinError::BadSize { size: self.size, rank: self.rank });
         }
         handlers.check_bytes()?;

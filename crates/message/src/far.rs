@@ -2,6 +2,7 @@
 
 use crate::Rank;
 use crate::error::ExpectError;
+use crate::invitation::{Invitation, InvitedHost};
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -12,11 +13,11 @@ use upcall_os::safe_doorbell::SafeDoorbell;
 
 /// All members on other hosts.
 pub(crate) trait FarMembers: fmt::Debug + Send + Sync {
-    /// Expects the members with these ranks to join from now on.
+    /// Expects the members with these ranks to join from now on, from this host.
     ///
     /// # Errors
     /// See [`ExpectError`].
-    fn expect(&self, ranks: Range<Rank>) -> Result<(), ExpectError>;
+    fn expect(&self, ranks: Range<Rank>, from: InvitedHost) -> Result<Invitation, ExpectError>;
 
     /// Does not expect them any more.
     fn expect_no_more(&self, ranks: &Range<Rank>);

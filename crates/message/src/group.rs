@@ -9,6 +9,7 @@ use crate::collectives::window::CollectiveState;
 use crate::error::ExpectError;
 use crate::event::Event;
 use crate::inbound::Attached;
+use crate::invitation::{Invitation, InvitedHost};
 use crate::kinds::Handlers;
 use crate::link::Outward;
 use crate::member::{Member, Roster};
@@ -194,12 +195,29 @@ impl Group {
 
     /// Expects the members with these ranks to join from now on, together
     /// ([`GroupBuilder::late`](crate::GroupBuilder::late)). To be called in the member that listens
-    /// at the address at which the members meet.
+    /// at the address at which the members meet. Only processes that show the invitation join.
     ///
     /// # Errors
     /// See [`ExpectError`].
-    pub fn expect(&self, ranks: Range<Rank>) -> Result<(), ExpectError> {
-        self.0.member.bridge.get().ok_or(ExpectError::NoRoom)?.expect(ranks)
+    pub fn expect(&self, ranks: Range<Rank>) -> Result<Invitation, ExpectError> {
+        self.expect_of(ranks, InvitedHost::Any)
+    }
+
+    /// Expects the members with these ranks, as [`expect`](Self::expect) does, from the host of a
+    /// petition only: on another host the invitation is worth nothing.
+    ///
+    /// # Errors
+    /// See [`ExpectError`].
+    pub fn expect_from(
+        &self,
+        ranks: Range<Rank>,
+        petition: &Petition,
+    ) -> Result<Invitation, ExpectError> {
+        self.expect_of(ranks, InvitedHost::Only(petition.host().map(Into::into)))
+    }
+
+    fn expect_of(&self, ranks: Range<Rank>, from: InvitedHost) -> Result<Invitation, ExpectError> {
+        self.0.member.bridge.get().ok_or(ExpectError::NoRoom)?.expect(ranks, from)
     }
 
     /// Does not expect the members of these ranks any more, as long as not all of them have

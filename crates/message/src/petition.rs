@@ -27,6 +27,8 @@ pub(crate) trait Petitioner: Send + Sync {
 /// dropped is refused.
 pub struct Petition {
     bytes: Vec<u8>,
+    /// The proved identity of its host.
+    host: Option<String>,
     from: Option<Arc<dyn Petitioner>>,
 }
 
@@ -37,13 +39,20 @@ impl fmt::Debug for Petition {
 }
 
 impl Petition {
-    pub(crate) fn new(bytes: Vec<u8>, from: Arc<dyn Petitioner>) -> Self {
-        Self { bytes, from: Some(from) }
+    pub(crate) fn new(bytes: Vec<u8>, host: Option<String>, from: Arc<dyn Petitioner>) -> Self {
+        Self { bytes, host, from: Some(from) }
     }
 
     /// The request. Another program may have written anything into it.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// The proved identity of the host of the process that has asked, in hexadecimal digits.
+    ///
+    /// `None` if that process has asked at a loopback address of this machine.
+    pub fn host(&self) -> Option<&str> {
+        self.host.as_deref()
     }
 
     /// Returns `true` if the process that has asked has ended or given up.

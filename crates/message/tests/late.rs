@@ -11,8 +11,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 use upcall_message::{
-    Event, ExpectError, Group, GroupBuilder, Handlers, JoinError, Kind, RunError, SendError,
-    petition,
+    Event, ExpectError, Group, GroupBuilder, Handlers, Invitation, JoinError, Kind, RunError,
+    SendError, petition,
 };
 
 /// Maximum time of a wait, within the maximum time of a test.
@@ -24,6 +24,8 @@ struct Meeting {
     address: String,
     size: usize,
     room: usize,
+    /// What the member that takes in others has given out.
+    invitations: Mutex<Vec<(Range<usize>, Invitation)>>,
 }
 
 impl Meeting {
@@ -32,7 +34,8 @@ impl Meeting {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let address = format!("127.{}.{}.{number}:7412", 1 + (process >> 8) % 250, process & 0xFF);
-        Self { name: format!("late-{process}-{number}"), address, size, room }
+        let name = format!("late-{process}-{number}");
+        Self { name, address, size, room, invitations: Mutex::default() }
     }
 
     fn first(&self, rank: usize) -> LateMember {
@@ -40,10 +43,36 @@ impl Meeting {
         LateMember::join(joining.room_for(self.room).apart(rank as u64)).unwrap()
     }
 
+    /// Joins as a late member, with the invitation that this test was given last for these ranks.
     fn late(&self, rank: usize, ranks: Range<usize>) -> Result<LateMember, JoinError> {
+        let invitation = self.invitation(&ranks);
+        self.late_with(rank, ranks, invitation)
+    }
+
+    fn late_with(
+        &self,
+        rank: usize,
+        ranks: Range<usize>,
+        invitation: Invitation,
+    ) -> Result<LateMember, JoinError> {
         let total = self.size + self.room;
         let joining = GroupBuilder::new(&self.name, total).rank(rank).across(&self.address);
-        LateMember::join(joining.late(ranks))
+        LateMember::join(joining.late(ranks, invitation))
+    }
+
+    /// Expects these members.
+    fn expect(&self, group: &Group, ranks: Range<usize>) -> Result<(), ExpectError> {
+        let invitation = group.expect(ranks.clone())?;
+        self.invitations.lock().unwrap().push((ranks, invitation));
+        Ok(())
+    }
+
+    /// The last invitation of these ranks, or another one.
+    fn invitation(&self, ranks: &Range<usize>) -> Invitation {
+        let all = self.invitations.lock().unwrap();
+        let last = all.iter().rev().find(|(of, _)| of == ranks);
+        let none = || Invitation::of_text(&"0".repeat(Invitation::TEXT)).unwrap();
+        last.map_or_else(none, |(_, invitation)| invitation.clone())
     }
 }
 
@@ -145,14 +174,14 @@ fn two_batches_join_and_all_reach_each_other() {
         let member = meeting.first(0);
         assert_eq!(member.group.size(), 5);
         assert!(matches!(member.send(3, 1), Err(SendError::Unreachable { rank: 3, .. })));
-        member.group.expect(2..4).unwrap();
-        assert_eq!(member.group.expect(3..5), Err(ExpectError::Taken { rank: 3 }));
-        assert_eq!(member.group.expect(1..2), Err(ExpectError::Taken { rank: 1 }));
-        assert_eq!(member.group.expect(5..6), Err(ExpectError::Taken { rank: 5 }));
+        meeting.expect(&member.group, 2..4).unwrap();
+        assert_eq!(meeting.expect(&member.group, 3..5), Err(ExpectError::Taken { rank: 3 }));
+        assert_eq!(meeting.expect(&member.group, 1..2), Err(ExpectError::Taken { rank: 1 }));
+        assert_eq!(meeting.expect(&member.group, 5..6), Err(ExpectError::Taken { rank: 5 }));
         (0..2).for_each(|_| expected.give());
         [2, 3].iter().for_each(|rank| member.until(&joined(*rank)));
-        assert_eq!(member.group.expect(2..4), Err(ExpectError::Taken { rank: 2 }));
-        member.group.expect(4..5).unwrap();
+        assert_eq!(meeting.expect(&member.group, 2..4), Err(ExpectError::Taken { rank: 2 }));
+        meeting.expect(&member.group, 4..5).unwrap();
         second.give();
         member.until(&joined(4));
         exchange(&member, &[1, 2, 3, 4]);
@@ -165,7 +194,7 @@ fn two_batches_join_and_all_reach_each_other() {
     };
     let other_first = || {
         let member = meeting.first(1);
-        assert_eq!(member.group.expect(2..4), Err(ExpectError::NotLeader));
+        assert_eq!(meeting.expect(&member.group, 2..4), Err(ExpectError::NotLeader));
         [2, 3, 4].iter().for_each(|rank| member.until(&joined(*rank)));
         exchange(&member, &[0, 2, 3, 4]);
         done.give();
@@ -194,14 +223,14 @@ fn a_late_member_that_ends_is_lost_once_and_its_rank_stays_unused() {
     let next = Signal::new();
     let first = || {
         let member = meeting.first(0);
-        member.group.expect(1..2).unwrap();
+        meeting.expect(&member.group, 1..2).unwrap();
         next.give();
         assert_eq!(member.next(), (1, 7));
         member.until(&Event::Ended { rank: 1 });
         assert_eq!(*member.events.borrow(), [joined(1), Event::Ended { rank: 1 }]);
         assert!(matches!(member.send(1, 1), Err(SendError::Ended { rank: 1 })));
-        assert_eq!(member.group.expect(1..2), Err(ExpectError::Taken { rank: 1 }));
-        member.group.expect(2..3).unwrap();
+        assert_eq!(meeting.expect(&member.group, 1..2), Err(ExpectError::Taken { rank: 1 }));
+        meeting.expect(&member.group, 2..3).unwrap();
         next.give();
         assert_eq!(member.next(), (2, 9));
     };
@@ -225,7 +254,7 @@ fn an_expelled_member_is_lost_on_both_sides_and_later_ones_do_without_it() {
     let (next, last, done) = (Signal::new(), Signal::new(), Signal::new());
     let first = || {
         let member = meeting.first(0);
-        member.group.expect(1..2).unwrap();
+        meeting.expect(&member.group, 1..2).unwrap();
         next.give();
         member.until(&joined(1));
         // A rank that no process has asked for is expelled without an event.
@@ -234,9 +263,9 @@ fn an_expelled_member_is_lost_on_both_sides_and_later_ones_do_without_it() {
         assert_eq!(*member.events.borrow(), [joined(1), Event::Ended { rank: 1 }]);
         for rank in 1..3 {
             assert!(matches!(member.send(rank, 1), Err(SendError::Ended { .. })), "{rank}");
-            assert_eq!(member.group.expect(rank..4), Err(ExpectError::Taken { rank }));
+            assert_eq!(meeting.expect(&member.group, rank..4), Err(ExpectError::Taken { rank }));
         }
-        member.group.expect(3..4).unwrap();
+        meeting.expect(&member.group, 3..4).unwrap();
         last.give();
         assert_eq!(member.next(), (3, 9));
         done.give();
@@ -264,13 +293,13 @@ fn nobody_joins_who_is_not_expected() {
         let member = meeting.first(0);
         formed.give();
         refused.await_it();
-        member.group.expect(1..3).unwrap();
+        meeting.expect(&member.group, 1..3).unwrap();
         formed.give();
         refused.await_it();
         // One of the two has applied, and the other one does not come.
         member.group.expect_no_more(&(1..3));
         over.await_it();
-        member.group.expect(1..3).unwrap();
+        meeting.expect(&member.group, 1..3).unwrap();
         assert!(member.group.event().is_none());
     };
     let refusal = |found: Result<LateMember, JoinError>| match found.map(|_| ()) {
@@ -281,22 +310,29 @@ fn nobody_joins_who_is_not_expected() {
         formed.await_it();
         let reason = refusal(meeting.late(1, 1..2));
         assert!(reason.contains("no member is expected to join with rank 1"), "{reason}");
-        let address = || meeting.address.clone();
-        let other = Meeting { name: meeting.name.clone(), address: address(), size: 1, room: 9 };
+        let of = |name: &str, room| {
+            let (name, address) = (name.into(), meeting.address.clone());
+            Meeting { name, address, size: 1, room, invitations: Mutex::default() }
+        };
+        let other = of(&meeting.name, 9);
         let reason = refusal(other.late(1, 1..2));
         assert!(reason.contains("other room"), "{reason}");
-        let other = Meeting { name: "another".into(), address: address(), size: 1, room: 2 };
+        let other = of("another", 2);
         let reason = refusal(other.late(1, 1..2));
         assert!(reason.contains("not \"another\""), "{reason}");
         let mut handlers = Handlers::new();
         handlers.kind::<u32>("another kind");
         let joining = GroupBuilder::new(&meeting.name, 3).rank(1).across(&meeting.address);
-        let found = joining.late(1..2).within(GUARD).join(handlers);
+        let joining = joining.late(1..2, meeting.invitation(&(1..2)));
+        let found = joining.within(GUARD).join(handlers);
         assert!(
             matches!(found, Err(JoinError::Refused { reason, .. }) if reason.contains("kinds"))
         );
         refused.give();
         formed.await_it();
+        let stranger = Invitation::of_text(&"07".repeat(32)).unwrap();
+        let reason = refusal(meeting.late_with(1, 1..3, stranger));
+        assert!(reason.contains("does not show the invitation to join with rank 1"), "{reason}");
         thread::scope(|scope| {
             // One of the two is refused, because the other one has applied.
             let (reasons, found) = channel();

@@ -34,10 +34,12 @@
 
 pub(crate) mod changes;
 mod commands;
+mod invited;
 mod order;
 mod partitions;
 
 pub(crate) use commands::{HostComes, HostLaunches, HostRecruiter, end_with_input};
+pub(crate) use invited::{input_for, read_invitation};
 pub(crate) use order::MemberOrder;
 pub(crate) use partitions::Partitions;
 

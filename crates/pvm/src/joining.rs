@@ -7,6 +7,10 @@
 //! The connection may be cut before the answer arrives, and then the host asks again, with the same
 //! key. So it gets the order that it had, and no second one. A host may also ask with another key
 //! while none of its processes is there: it has lost its first order, and gets another one.
+//!
+//! The order comes with an invitation (`upcall_message::Invitation`), which is worth something on
+//! the host only that has asked, by its proved identity. So no other trusted host takes its place:
+//! neither one without the token, nor one with it that asks in the same name.
 
 use crate::error;
 use crate::hosts::{MemberOrder, own_name};
@@ -21,7 +25,7 @@ const SHORTEST: usize = 16;
 const LONGEST: usize = 256;
 
 /// Version of the request and of its answer.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// What a host names its request by. No other host knows it.
 pub(crate) type PetitionKey = [u8; 16];
@@ -132,15 +136,16 @@ fn are_same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && std::hint::black_box(differs) == 0
 }
 
-/// The answer to a petition: the words of the order.
+/// The answer to a petition: the words of the order, and the invitation.
 pub(crate) fn answer_of(order: &MemberOrder) -> Vec<u8> {
     // For these types this does not fail.
-    postcard::to_stdvec(&order.words()).unwrap_or_default()
+    postcard::to_stdvec(&(order.words(), &order.invitation)).unwrap_or_default()
 }
 
 /// Reads the answer to a petition. `None`: it is none.
 pub(crate) fn order_of(answer: &[u8]) -> Option<MemberOrder> {
-    MemberOrder::of(&postcard::from_bytes::<Vec<String>>(answer).ok()?)
+    let (words, invitation) = postcard::from_bytes::<(Vec<String>, _)>(answer).ok()?;
+    MemberOrder::of(&words, invitation)
 }
 
 /// The text for a host that cannot come, for PVM's error.

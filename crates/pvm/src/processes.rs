@@ -22,7 +22,7 @@
 use crate::door::GRACE;
 use crate::hosts::{
     HostLaunches, HostRecruiter, HostStarter, MachineHosts, MachineMeeting, MemberOrder,
-    StartHosts, end_with_input,
+    StartHosts, end_with_input, input_for, read_invitation,
 };
 use crate::joining::{JoinPetition, JoiningHost, order_of};
 use crate::node::Node;
@@ -123,7 +123,7 @@ impl Others {
             folders: start.folders.clone(),
             directory: None,
             ends_with_input: false,
-            is_late: false,
+            invitation: None,
         };
         let mut others = Self::of(order, near)?;
         for host in 1..hosts.count() {
@@ -158,6 +158,9 @@ impl Others {
         for order in orders {
             let mut command = Command::new(&program);
             command.arg("pvm-member").args(order.words());
+            if order.invitation.is_some() {
+                command.stdin(input_for(&order).map_err(NotRun::Process)?.0);
+            }
             // The child ends whenever this process ends, even while it is in a system call for a
             // task and receives no messages.
             process::bind(&mut command, Bounds::default());
@@ -266,7 +269,8 @@ fn enter(folder: &Path, host: &str) {
 }
 
 /// Runs one of the other processes, which [`run`](crate::run) starts: `pvm-member`, and an order
-/// (`NAME=VALUE …`). On another host, starts the other processes of that host. Returns when the
+/// (`NAME=VALUE …`), for a host that comes later with its invitation as the first line of standard
+/// input. On another host, starts the other processes of that host. Returns when the
 /// machine is over. The thread can do nothing else then.
 ///
 /// # Errors
@@ -274,7 +278,9 @@ fn enter(folder: &Path, host: &str) {
 pub fn run_member(args: &[String]) -> Result<(), NotRun> {
     let wrong =
         || NotRun::Process(io::Error::other("pvm-member NAME=VALUE … is for the command itself"));
-    run_ordered(MemberOrder::of(args).ok_or_else(wrong)?)
+    let invitation = MemberOrder::are_invited(args).then(read_invitation).transpose();
+    let invitation = invitation.map_err(NotRun::Process)?;
+    run_ordered(MemberOrder::of(args, invitation).ok_or_else(wrong)?)
 }
 
 /// Joins a machine as a host, and runs its processes. Returns when the machine is over, or the host

@@ -28,7 +28,7 @@ mod tests;
 
 use crate::causal::{Queues, StampedMessage};
 use crate::holding::{HeldMessage, HoldMessage};
-use crate::hosts::{MemberOrder, SpawnPlace};
+use crate::hosts::{HostComes, MemberOrder, SpawnPlace};
 use crate::moves::{MoveMessage, RankSet, Refusal};
 use crate::output::Catcher;
 use crate::packed::{PackedHead, SentBlock};
@@ -50,7 +50,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use upcall_message::{
-    Event, ExpectError, Group, GroupBuilder, Handlers, JoinError, Kind, LinkPoll,
+    Event, ExpectError, Group, GroupBuilder, Handlers, Invitation, JoinError, Kind, LinkPoll,
     Message as Arrived, Payload, Petition, Rank, SendError, Writer,
 };
 use upcall_ulp::{Block, UlpRange};
@@ -506,7 +506,7 @@ impl MachineLink {
         order: &MemberOrder,
         is_over: Option<JoinInterruption>,
     ) -> Result<Self, JoinError> {
-        let MemberOrder { group, ranks, hosts, meeting, is_late, .. } = order;
+        let MemberOrder { group, ranks, hosts, meeting, invitation, .. } = order;
         let (rank, most) = (ranks.start, hosts.most());
         let (size, near) = (hosts.size(), hosts.ranks(hosts.of(rank)));
         let mut handlers = Handlers::new();
@@ -517,14 +517,14 @@ impl MachineLink {
         let memory = handlers.kind::<Parcel>("memory");
         is_over.into_iter().for_each(|is_over| handlers.join_interruption(is_over));
         // Without upcalls, messages are taken only when the node asks for them.
-        let first = if *is_late { most } else { size };
+        let first = if invitation.is_some() { most } else { size };
         let mut builder = GroupBuilder::new(group, first).rank(rank).upcalls(false);
         if let Some(meeting) = meeting {
             builder = builder.across(&*meeting.address).reconnect_within(meeting.patience);
             builder = builder.within(meeting.within);
-            builder = match is_late {
-                true => builder.late(near.clone()),
-                false => builder.room_for(most - size),
+            builder = match invitation {
+                Some(invitation) => builder.late(near.clone(), invitation.clone()),
+                None => builder.room_for(most - size),
             };
         }
         let group = builder.join(handlers)?;
@@ -555,9 +555,17 @@ impl MachineLink {
         })
     }
 
-    /// Expects the processes with these ranks to join from now on.
-    pub(crate) fn expect(&self, ranks: Range<Rank>) -> Result<(), ExpectError> {
-        self.group.expect(ranks)
+    /// Expects the processes with these ranks to join from now on, with the invitation: from any
+    /// host, or from that which has asked.
+    pub(crate) fn expect(
+        &self,
+        ranks: Range<Rank>,
+        how: HostComes<'_>,
+    ) -> Result<Invitation, ExpectError> {
+        match how {
+            HostComes::Started => self.group.expect(ranks),
+            HostComes::ByItself(petition) => self.group.expect_from(ranks, petition),
+        }
     }
 
     /// Expels the processes with these ranks: they have ended for this process, or do not join. No

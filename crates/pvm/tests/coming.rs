@@ -5,6 +5,7 @@ mod command;
 use command::pretended::{PretendedHosts, ReadyMachine, kill};
 use command::running::{Programs, said, within};
 use command::upcall;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use upcall_os::fault::{Act, POINTS_ARE_THERE, Point};
@@ -240,6 +241,91 @@ fn a_host_that_was_killed_after_it_got_its_order_joins_when_it_asks_again() {
     said(&hosts.command(&["halt"]).output().unwrap());
     machine.end();
     assert!(joined.wait_with_output().unwrap().status.success());
+}
+
+/// The words of a process's command.
+fn words_of(process: i32) -> Vec<String> {
+    let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    let words = String::from_utf8_lossy(&words).into_owned();
+    words.split_terminator('\0').map(String::from).collect()
+}
+
+/// A process that may connect, and knows the words with which the invited ones were started.
+#[test]
+fn no_process_without_the_invitation_takes_the_place_of_a_host_that_joins() {
+    if !POINTS_ARE_THERE {
+        return println!("skipped: points are in builds with debug assertions only");
+    }
+    let (programs, hosts) = (Programs::new(), PretendedHosts::new());
+    let program = programs.compiled("images/comes.c");
+    let machine = idle_machine(&hosts, &program, &["idles"]);
+    let mut command = joins(&hosts, "b", &["-p", "2"]);
+    command.env("UPCALL_FAULT", format!("{}:{}", Point::LateMemberFinds.name(), Act::Stop.name()));
+    let joined = started(command);
+    let both = within(|| {
+        let all = descendants(joined.id());
+        let stopped = all.into_iter().filter(|one| is_stopped(*one)).collect::<Vec<_>>();
+        (stopped.len() == 2).then_some(stopped)
+    });
+    let child = both.iter().find(|one| words_of(**one).get(1).is_some_and(|it| it == "pvm-member"));
+    let words = words_of(*child.expect("a child of the host's first process"));
+    assert!(words.contains(&"comes=late".into()), "{words:?}");
+    let refused = |input: &str| {
+        let mut intruder = Command::new("timeout");
+        intruder.arg("60").args(&words).env("UPCALL_DIR", hosts.folder.path().join("c"));
+        intruder.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut intruder = intruder.spawn().unwrap();
+        // It may end before it reads.
+        let _ = std::io::Write::write_all(&mut intruder.stdin.take().unwrap(), input.as_bytes());
+        let done = intruder.wait_with_output().unwrap();
+        assert!(!done.status.success());
+        said(&done)
+    };
+    let told = refused("");
+    assert!(told.contains("standard input has no invitation"), "{told}");
+    for guess in ["00", "ff", "3f"] {
+        let told = refused(&(guess.repeat(32) + "\n"));
+        assert!(told.contains("does not show the invitation to join with rank 2"), "{told}");
+    }
+    both.into_iter().for_each(resume);
+    let conf = || said(&hosts.command(&["conf"]).output().unwrap());
+    within(|| conf().contains("b ").then_some(()));
+    said(&hosts.command(&["halt"]).output().unwrap());
+    machine.end();
+    assert!(joined.wait_with_output().unwrap().status.success());
+}
+
+#[test]
+fn a_host_that_is_started_by_hand_gets_its_invitation_in_no_words() {
+    let (programs, hosts) = (Programs::new(), PretendedHosts::new());
+    let program = programs.compiled("images/comes.c");
+    let mut command = hosts.command(&["run", "--rendezvous", &hosts.address, "--upcall"]);
+    command.arg(upcall()).args(["--with", "none"]).arg(&program).arg("idles");
+    let mut machine = ReadyMachine::start(command);
+    let add = hosts.command(&["add", "b:2"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut errors = BufReader::new(machine.child.stderr.take().unwrap());
+    let mut line = String::new();
+    errors.read_line(&mut line).unwrap();
+    let run = line.trim().strip_prefix("upcall pvm: on b, run: ").unwrap();
+    let invitation = run.strip_prefix("echo ").unwrap().split(' ').next().unwrap();
+    assert_eq!(invitation.len(), 64, "{run}");
+    // The words are in no command here either: the shell reads them.
+    let mut far = Command::new("timeout");
+    far.args(["60", "sh"]).env("UPCALL_DIR", hosts.folder.path().join("b"));
+    let mut far = far.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    std::io::Write::write_all(&mut far.stdin.take().unwrap(), run.as_bytes()).unwrap();
+    let told = said(&add.wait_with_output().unwrap());
+    assert!(told.contains("host b:2 has joined"), "{told}");
+    assert_eq!(hosts.far_processes().len(), 2);
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    for process in numbers {
+        let words = words_of(process);
+        assert!(!words.iter().any(|word| word.contains(invitation)), "{words:?}");
+    }
+    said(&hosts.command(&["halt"]).output().unwrap());
+    far.wait().unwrap();
+    machine.child.wait().unwrap();
 }
 
 /// The processes below this one.

@@ -271,7 +271,16 @@ impl GuestReader {
     /// Handles an application to a group that has formed.
     fn applies_late(&mut self, call: u32, request: FarRequest) {
         let FarRequest::ApplyLate {
-            group, rank, total, kinds, process, socket, machine, port, ..
+            group,
+            rank,
+            total,
+            kinds,
+            process,
+            socket,
+            machine,
+            port,
+            invitation,
+            ..
         } = request
         else {
             return;
@@ -307,12 +316,13 @@ impl GuestReader {
         // Before the application: the answer may make the other side hang up at once.
         self.guest = Some(guest.clone());
         let listed = Listed { process, socket, place };
-        let applicant = LateApplicant { rank: rank as usize, guest: guest.clone(), listed };
+        let (rank, guest) = (rank as usize, guest.clone());
+        let applicant = LateApplicant { rank, guest, listed, invitation };
         let applied = gate.late.lock().apply(applicant, (&roster, &pairs), issuer);
         match applied {
             Ok(None) => {}
             Ok(Some(batch)) => batch.welcome(),
-            Err(why) => refuses(why),
+            Err(why) => refuses(why.to_string()),
         }
     }
 
@@ -337,7 +347,8 @@ impl GuestReader {
         self.petitions = true;
         self.guest = Some(guest.clone());
         let from = Arc::new(FarPetitioner::new(guest, place));
-        member.tell(MemberEvent::Asked(Petition::new(bytes, from)));
+        let host = gate.home.identity_of(&self.wire);
+        member.tell(MemberEvent::Asked(Petition::new(bytes, host, from)));
     }
 }
 

@@ -9,6 +9,7 @@ use super::pass::Pass;
 use super::requests::{PairReply, answer_of};
 use crate::Rank;
 use crate::error::ExpectError;
+use crate::invitation::{Invitation, InvitedHost};
 use crate::member::Roster;
 use crate::place::{MachineKey, MemberPlace};
 use crate::wire::{GroupId, pack};
@@ -140,16 +141,18 @@ impl BridgeGate {
         self.state.lock().formed.clone()
     }
 
-    /// Expects the members with these ranks from now on.
-    pub(super) fn expect(&self, ranks: Range<Rank>) -> Result<(), ExpectError> {
+    /// Expects the members with these ranks from now on, from this host.
+    pub(super) fn expect(
+        &self,
+        ranks: Range<Rank>,
+        from: InvitedHost,
+    ) -> Result<Invitation, ExpectError> {
         let (roster, pairs) = self.group().ok_or(ExpectError::NoRoom)?;
         if !roster.grows {
             return Err(ExpectError::NoRoom);
         }
-        if !self.leads() {
-            return Err(ExpectError::NotLeader);
-        }
-        self.late.lock().expect(ranks, &pairs)
+        let issuer = self.home.issuer().filter(|_| self.leads()).ok_or(ExpectError::NotLeader)?;
+        self.late.lock().expect((ranks, from), &pairs, issuer)
     }
 
     /// Expects them no more. Those that have applied are refused.

@@ -11,8 +11,11 @@
 //!   batch on its machine it reaches through memory, and of those on other machines the one with
 //!   the lower rank connects, as when a group forms. So of two batches the later one connects.
 //! - The connection ends the dormancy: the other member gets an event before the first message.
-//! - A process that opens a dormant pair shows a pass of the leader ([`pass`](super::pass)). So no
-//!   other process takes the rank, not even another member.
+//! - An applicant shows the invitation to its batch ([`pass`](super::pass)), and the leader may
+//!   expect the batch from one host only. So no process that is merely trusted takes the rank of an
+//!   invited process. A refused application leaves nothing: the rank stays free.
+//! - A process that opens a dormant pair shows a pass of the leader. So no other process takes the
+//!   rank, not even another member.
 //!
 //! # Process death
 //! An applicant that ends before its batch is complete makes room for another one with its rank. A
@@ -37,11 +40,13 @@ use super::requests::{LateWelcome, PetitionReply, answer};
 use crate::Rank;
 use crate::error::ExpectError;
 use crate::forming::MemberCandidate;
+use crate::invitation::{Invitation, InvitedHost};
 use crate::member::Roster;
 use crate::petition::Petitioner;
 use crate::wire::{Listed, Welcome};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use upcall_net::Wire;
@@ -142,19 +147,84 @@ pub(super) struct LateMembers {
     batches: Vec<LateBatch>,
     /// Those that were admitted.
     admitted: BTreeMap<Rank, AdmittedMember>,
+    /// Number of batches so far.
+    count: u64,
+}
+
+/// The ranks that were expected together.
+#[derive(Clone)]
+struct ExpectedRanks {
+    ranks: Range<Rank>,
+    /// The number of the batch: no other one has it.
+    batch: u64,
+    /// Where their processes are.
+    host: InvitedHost,
+}
+
+impl ExpectedRanks {
+    /// Checks that an applicant is invited to join with its rank.
+    fn check(&self, applicant: &LateApplicant, issuer: &PassIssuer) -> Result<(), LateRefusal> {
+        let rank = applicant.rank;
+        let place = applicant.listed.place.as_ref();
+        let identity = place.and_then(|place| place.identity.as_deref());
+        match issuer.invites(&self.ranks, self.batch, &applicant.invitation) {
+            false => Err(LateRefusal::NotInvited { rank }),
+            true if !self.host.admits(identity) => Err(LateRefusal::OtherHost { rank }),
+            true => Ok(()),
+        }
+    }
+}
+
+/// Why an applicant is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LateRefusal {
+    /// The rank is in no batch, or its member has been admitted.
+    NotExpected { rank: Rank },
+    /// It does not show the invitation to the batch.
+    NotInvited { rank: Rank },
+    /// The batch is expected from another host.
+    OtherHost { rank: Rank },
+    /// Another process has applied for the rank.
+    Taken { rank: Rank },
+    /// It was admitted, and its pair is over.
+    Over,
+    /// It claims to be on the machine of another applicant.
+    WrongMachine,
+}
+
+impl fmt::Display for LateRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotExpected { rank } => {
+                write!(f, "no member is expected to join with rank {rank}")
+            }
+            Self::NotInvited { rank } => {
+                write!(f, "it does not show the invitation to join with rank {rank}")
+            }
+            Self::OtherHost { rank } => {
+                write!(
+                    f,
+                    "the process that was invited to join with rank {rank} is on another host"
+                )
+            }
+            Self::Taken { rank } => write!(f, "rank {rank} is taken"),
+            Self::Over => f.write_str("it was expelled, or counts as ended"),
+            Self::WrongMachine => f.write_str("it gives the key of a machine that is not its own"),
+        }
+    }
 }
 
 /// A member that was admitted.
 struct AdmittedMember {
     listed: Listed,
     /// The ranks that have joined together with it.
-    batch: Range<Rank>,
+    expected: ExpectedRanks,
     /// By rank: whether it was listed when this one was admitted.
     known: Arc<[bool]>,
 }
 
 struct LateBatch {
-    ranks: Range<Rank>,
+    expected: ExpectedRanks,
     applicants: Vec<LateApplicant>,
 }
 
@@ -163,6 +233,7 @@ pub(super) struct LateApplicant {
     pub(super) rank: Rank,
     pub(super) guest: Arc<FarGuest>,
     pub(super) listed: Listed,
+    pub(super) invitation: Invitation,
 }
 
 impl LateApplicant {
@@ -182,11 +253,16 @@ impl AdmittedBatch {
 }
 
 impl LateMembers {
-    /// Expects a batch.
+    /// Expects a batch with these ranks, from this host. Returns the invitation to it.
     ///
     /// # Errors
     /// A rank is another member's, or there is none.
-    pub(super) fn expect(&mut self, ranks: Range<Rank>, pairs: &Pairs) -> Result<(), ExpectError> {
+    pub(super) fn expect(
+        &mut self,
+        (ranks, host): (Range<Rank>, InvitedHost),
+        pairs: &Pairs,
+        issuer: &PassIssuer,
+    ) -> Result<Invitation, ExpectError> {
         // The rank of an expelled member is given to no other one.
         let is_dormant = |rank: Rank| {
             let pair = pairs.get(rank).and_then(Option::as_ref);
@@ -195,26 +271,30 @@ impl LateMembers {
         let is_taken = |rank: &Rank| {
             !is_dormant(*rank)
                 || self.admitted.contains_key(rank)
-                || self.batches.iter().any(|batch| batch.ranks.contains(rank))
+                || self.batches.iter().any(|batch| batch.expected.ranks.contains(rank))
         };
         if let Some(rank) = ranks.clone().find(is_taken) {
             return Err(ExpectError::Taken { rank });
         }
+        self.count += 1;
+        let invitation = issuer.invitation(&ranks, self.count);
         if !ranks.is_empty() {
-            self.batches.push(LateBatch { ranks, applicants: Vec::new() });
+            let expected = ExpectedRanks { ranks, batch: self.count, host };
+            self.batches.push(LateBatch { expected, applicants: Vec::new() });
         }
-        Ok(())
+        Ok(invitation)
     }
 
     /// Expects a batch no more. Returns those that have applied.
     pub(super) fn expect_no_more(&mut self, ranks: &Range<Rank>) -> Vec<LateApplicant> {
-        let gone = self.batches.extract_if(.., |batch| batch.ranks == *ranks);
+        let gone = self.batches.extract_if(.., |batch| batch.expected.ranks == *ranks);
         gone.flat_map(|batch| batch.applicants).collect()
     }
 
     /// Ends each batch with one of these ranks. Returns those that have applied.
     pub(super) fn expel(&mut self, ranks: &Range<Rank>) -> Vec<LateApplicant> {
-        let has_any = |batch: &mut LateBatch| batch.ranks.clone().any(|rank| ranks.contains(&rank));
+        let has_any =
+            |batch: &mut LateBatch| batch.expected.ranks.clone().any(|rank| ranks.contains(&rank));
         let gone = self.batches.extract_if(.., has_any);
         gone.flat_map(|batch| batch.applicants).collect()
     }
@@ -223,31 +303,35 @@ impl LateMembers {
     /// applies again is alone in it.
     ///
     /// # Errors
-    /// The reason for its refusal.
+    /// See [`LateRefusal`]. A refused applicant changes nothing.
     pub(super) fn apply(
         &mut self,
         applicant: LateApplicant,
         (roster, pairs): (&Roster, &Pairs),
         issuer: &PassIssuer,
-    ) -> Result<Option<AdmittedBatch>, String> {
+    ) -> Result<Option<AdmittedBatch>, LateRefusal> {
         let rank = applicant.rank;
-        if let Some(before) = self.admitted.get(&rank)
-            && before.listed == applicant.listed
-        {
+        if let Some(before) = self.admitted.get(&rank) {
+            before.expected.check(&applicant, issuer)?;
+            if before.listed != applicant.listed {
+                return Err(LateRefusal::NotExpected { rank });
+            }
             let pair = pairs.get(rank).and_then(Option::as_ref);
             if pair.is_none_or(|pair| pair.way.is_over()) {
-                return Err("it was expelled, or counts as ended".into());
+                return Err(LateRefusal::Over);
             }
             let welcome = self.welcome(rank, (roster, pairs), issuer);
             return Ok(Some(AdmittedBatch(vec![(applicant.guest, welcome)])));
         }
-        let Some(at) = self.batches.iter().position(|batch| batch.ranks.contains(&rank)) else {
-            return Err(format!("no member is expected to join with rank {rank}"));
+        let Some(at) = self.batches.iter().position(|batch| batch.expected.ranks.contains(&rank))
+        else {
+            return Err(LateRefusal::NotExpected { rank });
         };
         let batch = &mut self.batches[at];
+        batch.expected.check(&applicant, issuer)?;
         if let Some(other) = batch.applicants.iter_mut().find(|other| other.rank == rank) {
             if other.listed != applicant.listed {
-                return Err(format!("rank {rank} is taken"));
+                return Err(LateRefusal::Taken { rank });
             }
             // Its first connection is lost, which is not noticed yet.
             other.guest = applicant.guest;
@@ -256,17 +340,17 @@ impl LateMembers {
         let place = applicant.listed.place.as_ref();
         let others = batch.applicants.iter().filter_map(|other| other.listed.place.as_ref());
         if place.is_some_and(|place| others.into_iter().any(|other| other.is_at_odds_with(place))) {
-            return Err("it gives the key of a machine that is not its own".into());
+            return Err(LateRefusal::WrongMachine);
         }
         batch.applicants.push(applicant);
-        if batch.applicants.len() < batch.ranks.len() {
+        if batch.applicants.len() < batch.expected.ranks.len() {
             return Ok(None);
         }
-        let LateBatch { ranks, applicants } = self.batches.swap_remove(at);
+        let LateBatch { expected, applicants } = self.batches.swap_remove(at);
         let known: Arc<[bool]> = self.listed(roster, pairs).iter().map(Option::is_some).collect();
         for LateApplicant { rank, listed, .. } in &applicants {
-            let (listed, batch, known) = (listed.clone(), ranks.clone(), known.clone());
-            self.admitted.insert(*rank, AdmittedMember { listed, batch, known });
+            let (listed, expected, known) = (listed.clone(), expected.clone(), known.clone());
+            self.admitted.insert(*rank, AdmittedMember { listed, expected, known });
         }
         let welcome =
             |one: LateApplicant| (one.guest, self.welcome(one.rank, (roster, pairs), issuer));
@@ -280,11 +364,11 @@ impl LateMembers {
         (roster, pairs): (&Roster, &Pairs),
         issuer: &PassIssuer,
     ) -> LateWelcome {
-        let AdmittedMember { batch, known, .. } = &self.admitted[&rank];
+        let AdmittedMember { expected, known, .. } = &self.admitted[&rank];
         let mut members = self.listed(roster, pairs);
         let mut passes = vec![None; members.len()];
         for (other, listed) in members.iter_mut().enumerate() {
-            if batch.contains(&other) {
+            if expected.ranks.contains(&other) {
                 *listed = self.admitted.get(&other).map(|one| one.listed.clone());
             } else if !known[other] {
                 // It joined later, and opens the pair.

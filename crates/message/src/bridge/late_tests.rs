@@ -15,12 +15,14 @@ use crate::error::{ExpectError, JoinError};
 use crate::event::Event;
 use crate::far::FarMembers;
 use crate::group::Group;
+use crate::invitation::{Invitation, InvitedHost};
 use crate::kinds::Handlers;
 use crate::member::{Member, MemberEvent, Roster};
 use crate::petition::{MOST_PETITION, MOST_WAITING};
 use crate::place::MachineKey;
 use crate::wire::{Listed, ProcessKey, VERSION, pack, unpack};
 use std::net::{SocketAddr, TcpListener};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use upcall_net::link::LinkSide;
@@ -35,6 +37,13 @@ struct Leader {
     gate: Arc<BridgeGate>,
     member: Arc<Member>,
     _alone: MutexGuard<'static, ()>,
+}
+
+impl Leader {
+    /// Expects these members from any host.
+    fn expect(&self, ranks: Range<usize>) -> Result<Invitation, ExpectError> {
+        self.gate.expect(ranks, InvitedHost::Any)
+    }
 }
 
 impl std::ops::Deref for Leader {
@@ -75,12 +84,12 @@ fn leader() -> (Leader, SocketAddr) {
     (Leader { gate, member, _alone }, address)
 }
 
-fn application(rank: u32) -> FarRequest {
-    application_from(rank, 1)
+fn application(rank: u32, invitation: &Invitation) -> FarRequest {
+    application_from(rank, 1, invitation)
 }
 
 /// The application of a process that listens at this port.
-fn application_from(rank: u32, port: u16) -> FarRequest {
+fn application_from(rank: u32, port: u16, invitation: &Invitation) -> FarRequest {
     FarRequest::ApplyLate {
         version: VERSION,
         group: "g".into(),
@@ -91,6 +100,7 @@ fn application_from(rank: u32, port: u16) -> FarRequest {
         socket: "member.7.1f.1".into(),
         machine: MachineKey::unknown(),
         port,
+        invitation: invitation.clone(),
     }
 }
 
@@ -100,9 +110,9 @@ fn apply_to(address: SocketAddr, request: &FarRequest) -> LateWelcome {
 }
 
 /// The passes of a member that is admitted.
-fn admitted(gate: &BridgeGate, address: SocketAddr, rank: u32) -> Vec<Option<Pass>> {
-    gate.expect(rank as usize..rank as usize + 1).unwrap();
-    match apply_to(address, &application(rank)) {
+fn admitted(gate: &Leader, address: SocketAddr, rank: u32) -> Vec<Option<Pass>> {
+    let invitation = gate.expect(rank as usize..rank as usize + 1).unwrap();
+    match apply_to(address, &application(rank, &invitation)) {
         LateWelcome::Admitted { passes, .. } => passes,
         LateWelcome::Refused(why) => panic!("{why}"),
     }
@@ -162,10 +172,10 @@ fn a_member_that_leaves_waits_for_none_that_joins_afterwards() {
 #[test]
 fn a_newcomer_does_without_a_member_that_leaves() {
     let (gate, address) = leader();
-    gate.expect(2..3).unwrap();
+    let invitation = gate.expect(2..3).unwrap();
     gate.leaves();
     gate.group().unwrap().1.iter().flatten().for_each(|pair| pair.leave());
-    let group = joins(address, 2).unwrap();
+    let group = joins(address, 2, invitation).unwrap();
     eventually("the leader has ended", || {
         group.poll();
         group.event() == Some(Event::Ended { rank: 0 })
@@ -207,9 +217,9 @@ fn a_pair_that_is_not_opened_stays_dormant() {
 }
 
 /// A late member as programs have it.
-fn joins(address: SocketAddr, rank: usize) -> Result<Group, JoinError> {
+fn joins(address: SocketAddr, rank: usize, shown: Invitation) -> Result<Group, JoinError> {
     let joining = GroupBuilder::new("g", 4).rank(rank).across(address.to_string());
-    joining.late(rank..rank + 1).within(GUARD).upcalls(false).join(Handlers::new())
+    joining.late(rank..rank + 1, shown).within(GUARD).upcalls(false).join(Handlers::new())
 }
 
 /// The kernel accepts connections for a process that is stopped.
@@ -218,13 +228,13 @@ fn a_member_that_answers_nothing_keeps_no_other_one_out_once_it_is_expelled() {
     let (gate, address) = leader();
     let stopped = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = stopped.local_addr().unwrap().port();
-    gate.expect(1..2).unwrap();
-    let welcome = apply_to(address, &application_from(1, port));
+    let invitation = gate.expect(1..2).unwrap();
+    let welcome = apply_to(address, &application_from(1, port, &invitation));
     let LateWelcome::Admitted { passes, .. } = welcome else { panic!("{welcome:?}") };
     gate.expel(&(1..2));
     assert_eq!(gate.expect(1..2), Err(ExpectError::Taken { rank: 1 }));
-    gate.expect(2..3).unwrap();
-    drop(joins(address, 2).unwrap());
+    let invitation = gate.expect(2..3).unwrap();
+    drop(joins(address, 2, invitation).unwrap());
     // The expelled member is refused when it goes on.
     let why = opens(address, 1, passes[0]).expect("a pair with an expelled member");
     assert!(why.contains("has come too late"), "{why}");
@@ -233,9 +243,9 @@ fn a_member_that_answers_nothing_keeps_no_other_one_out_once_it_is_expelled() {
 #[test]
 fn an_applicant_that_is_expelled_learns_that() {
     let (gate, address) = leader();
-    gate.expect(1..3).unwrap();
+    let invitation = gate.expect(1..3).unwrap();
     std::thread::scope(|scope| {
-        let applies = scope.spawn(|| apply_to(address, &application(1)));
+        let applies = scope.spawn(|| apply_to(address, &application(1, &invitation)));
         eventually("it has applied", || gate.late.lock().count() == 1);
         gate.expel(&(2..3));
         match applies.join().unwrap() {
@@ -252,10 +262,15 @@ fn an_applicant_that_is_expelled_learns_that() {
 #[test]
 fn a_rank_whose_member_was_admitted_is_given_to_no_other_one() {
     let (gate, address) = leader();
-    let apply = |rank| apply_to(address, &application(rank));
-    assert!(matches!(apply(1), LateWelcome::Refused(why) if why.contains("no member is expected")));
-    gate.expect(1..2).unwrap();
-    match apply(1) {
+    let apply = |rank, shown: &Invitation| apply_to(address, &application(rank, shown));
+    let none = Invitation([0; 32]);
+    let why = |welcome| match welcome {
+        LateWelcome::Refused(why) => why,
+        LateWelcome::Admitted { .. } => panic!("it is admitted"),
+    };
+    assert!(why(apply(1, &none)).contains("no member is expected"));
+    let first = gate.expect(1..2).unwrap();
+    match apply(1, &first) {
         LateWelcome::Admitted { group, members, .. } => {
             assert_eq!((group, members.len()), ([7; 16], 4));
             let known = members.iter().map(Option::is_some).collect::<Vec<_>>();
@@ -265,11 +280,12 @@ fn a_rank_whose_member_was_admitted_is_given_to_no_other_one() {
     }
     assert_eq!(gate.expect(1..2), Err(ExpectError::Taken { rank: 1 }));
     // Only the same process gets the answer again.
-    let other = apply_to(address, &application_from(1, 2));
-    assert!(matches!(other, LateWelcome::Refused(why) if why.contains("no member is expected")));
-    assert!(matches!(apply(1), LateWelcome::Admitted { .. }));
-    gate.expect(2..3).unwrap();
-    match apply(2) {
+    let other = apply_to(address, &application_from(1, 2, &first));
+    assert!(why(other).contains("no member is expected"));
+    assert!(why(apply(1, &none)).contains("does not show the invitation"));
+    assert!(matches!(apply(1, &first), LateWelcome::Admitted { .. }));
+    let second = gate.expect(2..3).unwrap();
+    match apply(2, &second) {
         // The one before may still live.
         LateWelcome::Admitted { members, .. } => {
             assert!(members[1].as_ref().is_some_and(|one| one.socket.is_empty()));
@@ -277,7 +293,7 @@ fn a_rank_whose_member_was_admitted_is_given_to_no_other_one() {
         LateWelcome::Refused(why) => panic!("{why}"),
     }
     for wild in [0, 4, u32::MAX] {
-        assert!(matches!(apply(wild), LateWelcome::Refused(_)), "{wild}");
+        assert!(matches!(apply(wild, &second), LateWelcome::Refused(_)), "{wild}");
     }
 }
 
@@ -355,7 +371,7 @@ fn a_connection_without_a_place_ends_after_a_while() {
     let petition = FarRequest::Petition { version: VERSION, bytes: vec![7] };
     let waits = asks(address, &petition);
     eventually("it waits", || gate.wires.petitions() == 1);
-    let refused = asks(address, &application(3));
+    let refused = asks(address, &application(3, &Invitation([0; 32])));
     assert!(refused.frames.recv_timeout(GUARD).is_ok());
     let is_over = |client: &HandClient| {
         let ended = client.frames.recv_timeout(GUARD);
@@ -386,22 +402,22 @@ fn a_connection_without_a_place_ends_after_a_while() {
 #[test]
 fn an_applicant_whose_answer_is_lost_gets_it_again() {
     let (gate, address) = leader();
-    gate.expect(2..3).unwrap();
-    drop(joins(cable(address, LosesFirst::Answer), 2).unwrap());
+    let invitation = gate.expect(2..3).unwrap();
+    drop(joins(cable(address, LosesFirst::Answer), 2, invitation).unwrap());
 }
 
 #[test]
 fn an_applicant_that_applies_again_replaces_its_lost_connection() {
     let (gate, address) = leader();
-    gate.expect(1..3).unwrap();
-    let _first = asks(address, &application(1));
+    let invitation = gate.expect(1..3).unwrap();
+    let _first = asks(address, &application(1, &invitation));
     eventually("it has applied", || gate.late.lock().count() == 1);
-    let again = asks(address, &application(1));
+    let again = asks(address, &application(1, &invitation));
     assert!(matches!(
-        apply_to(address, &application_from(1, 2)),
+        apply_to(address, &application_from(1, 2, &invitation)),
         LateWelcome::Refused(why) if why.contains("taken")
     ));
-    let last = asks(address, &application(2));
+    let last = asks(address, &application(2, &invitation));
     for client in [&again, &last] {
         let frame = client.frames.recv_timeout(GUARD).expect("an answer");
         let welcome = unpack(&frame.body.to_vec()).unwrap();
@@ -414,13 +430,13 @@ fn an_applicant_that_applies_again_replaces_its_lost_connection() {
 fn a_join_goes_on_once_the_member_is_expelled_for_which_it_waits() {
     let (gate, address) = leader();
     let stopped = TcpListener::bind("127.0.0.1:0").unwrap();
-    gate.expect(1..2).unwrap();
+    let invitation = gate.expect(1..2).unwrap();
     let port = stopped.local_addr().unwrap().port();
-    let welcome = apply_to(address, &application_from(1, port));
+    let welcome = apply_to(address, &application_from(1, port, &invitation));
     assert!(matches!(welcome, LateWelcome::Admitted { .. }));
-    gate.expect(2..3).unwrap();
+    let invitation = gate.expect(2..3).unwrap();
     std::thread::scope(|scope| {
-        let newcomer = scope.spawn(|| joins(address, 2).map(drop));
+        let newcomer = scope.spawn(|| joins(address, 2, invitation).map(drop));
         stopped.set_nonblocking(true).unwrap();
         let mut waiting = None;
         eventually("it waits for the stopped member", || {
@@ -430,4 +446,59 @@ fn a_join_goes_on_once_the_member_is_expelled_for_which_it_waits() {
         gate.expel(&(1..2));
         newcomer.join().unwrap().unwrap();
     });
+}
+
+/// The reason for which an applicant is refused.
+fn refusal(address: SocketAddr, request: &FarRequest) -> String {
+    match apply_to(address, request) {
+        LateWelcome::Refused(why) => why,
+        LateWelcome::Admitted { .. } => panic!("it is admitted: {request:?}"),
+    }
+}
+
+/// A trusted process knows all of an application but the invitation. It tries many.
+#[test]
+fn no_process_without_the_invitation_takes_the_place_of_one_that_was_invited() {
+    let (gate, address) = leader();
+    let other = gate.expect(1..2).unwrap();
+    gate.expect_no_more(&(1..2));
+    let invitation = gate.expect(1..2).unwrap();
+    let second = gate.expect(2..4).unwrap();
+    let flipped = |at: usize| {
+        let mut bytes = invitation.0;
+        bytes[at / 8] ^= 1 << (at % 8);
+        Invitation(bytes)
+    };
+    let key = Invitation(gate.home.issuer().unwrap().key_of(1));
+    // Of batches that were given up, of another batch, and guesses.
+    let wrong = [other, second.clone(), key, Invitation([0; 32])].into_iter();
+    for wrong in wrong.chain((0..256).step_by(17).map(flipped)) {
+        let why = refusal(address, &application(1, &wrong));
+        assert!(why.contains("does not show the invitation to join with rank 1"), "{why}");
+        assert_eq!(gate.late.lock().count(), 0);
+    }
+    let why = refusal(address, &application(2, &invitation));
+    assert!(why.contains("rank 2"), "{why}");
+    // The place is free for the process that was invited, and stays its own afterwards.
+    let admitted = apply_to(address, &application(1, &invitation));
+    assert!(matches!(admitted, LateWelcome::Admitted { .. }), "{admitted:?}");
+    let why = refusal(address, &application(1, &second));
+    assert!(why.contains("does not show the invitation"), "{why}");
+    let again = apply_to(address, &application(1, &invitation));
+    assert!(matches!(again, LateWelcome::Admitted { .. }), "{again:?}");
+}
+
+/// The invitation has leaked to a process of another trusted host.
+#[test]
+fn an_invitation_is_worth_nothing_on_another_host_than_the_one_that_asked() {
+    let (gate, address) = leader();
+    let there = InvitedHost::Only(Some("7f".repeat(32)));
+    let invitation = gate.gate.expect(1..2, there).unwrap();
+    let why = refusal(address, &application(1, &invitation));
+    assert!(why.contains("invited to join with rank 1 is on another host"), "{why}");
+    assert_eq!(gate.late.lock().count(), 0);
+    gate.expect_no_more(&(1..2));
+    let invitation = gate.gate.expect(1..2, InvitedHost::Only(None)).unwrap();
+    let admitted = apply_to(address, &application(1, &invitation));
+    assert!(matches!(admitted, LateWelcome::Admitted { .. }), "{admitted:?}");
 }

@@ -19,13 +19,13 @@ use super::thread::Bridge;
 use crate::Rank;
 use crate::error::JoinError;
 use crate::forming::FormingTimeout;
+use crate::invitation::InvitedRanks;
 use crate::kinds::Handlers;
 use crate::member::{Member, Roster};
 use crate::place::{MachineKey, MemberPlace};
 use crate::wire::{self, Lacks, Listed, VERSION, Welcome};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use upcall_directory::names;
@@ -50,7 +50,7 @@ pub(crate) struct GroupMeeting<'a> {
     pub(crate) room: usize,
     pub(crate) rank: Option<Rank>,
     /// The members that join together with this one after the group has formed.
-    pub(crate) late: Option<Range<Rank>>,
+    pub(crate) late: Option<InvitedRanks>,
     pub(crate) crossing: &'a AcrossHosts,
     /// Time for which it waits for the others.
     pub(crate) within: Duration,
@@ -92,7 +92,7 @@ impl GroupMeeting<'_> {
             patience: self.crossing.patience.clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE),
             lost_after: self.crossing.lost_after,
             most: self.most,
-            apart: late.map_or(self.crossing.apart, |ranks| ranks.start as u64 + 1),
+            apart: late.map_or(self.crossing.apart, |late| late.ranks.start as u64 + 1),
         };
         let home = BridgeHome::new(self.member, terms, post, store);
         let gate = BridgeGate::new(&home);
@@ -302,7 +302,8 @@ impl GroupMeeting<'_> {
                     port,
                 }
             }
-            Some(_) => {
+            Some(late) => {
+                let invitation = late.invitation.clone();
                 let (rank, total) = (rank.unwrap_or_default(), self.size as u32);
                 FarRequest::ApplyLate {
                     version,
@@ -314,6 +315,7 @@ impl GroupMeeting<'_> {
                     socket,
                     machine,
                     port,
+                    invitation,
                 }
             }
         })
@@ -366,7 +368,8 @@ impl GroupMeeting<'_> {
                 (group, members)
             }
         };
-        let (rank, batch) = (self.rank.unwrap_or_default(), self.late.clone().unwrap_or_default());
+        let batch = self.late.as_ref().map(|late| late.ranks.clone()).unwrap_or_default();
+        let rank = self.rank.unwrap_or_default();
         let socket = self.member.socket.file_name().and_then(|name| name.to_str());
         let own = members
             .get(rank)
@@ -447,7 +450,8 @@ impl GroupMeeting<'_> {
                     return None;
                 }
                 // A late member connects to those that were there before it.
-                let came_before = self.late.as_ref().is_some_and(|batch| !batch.contains(&rank));
+                let came_before =
+                    self.late.as_ref().is_some_and(|late| !late.ranks.contains(&rank));
                 let side = match place.is_some() && (came_before || roster.rank < rank) {
                     true => LinkSide::Client,
                     false => LinkSide::Server,

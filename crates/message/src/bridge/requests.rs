@@ -2,6 +2,7 @@
 
 use super::pass::{MemberKey, Pass};
 use crate::Rank;
+use crate::invitation::Invitation;
 use crate::member::Roster;
 use crate::place::MachineKey;
 use crate::wire::{GroupId, Listed, ProcessKey, VERSION, Welcome, pack, unpack};
@@ -54,6 +55,8 @@ pub(super) enum FarRequest {
         machine: MachineKey,
         /// The port at which it listens, at the address from which it has connected.
         port: u16,
+        /// What the leader has made for the batch of this rank.
+        invitation: Invitation,
     },
     /// To the leader of a group that has formed: asks it for something.
     Petition { version: u32, bytes: Vec<u8> },

@@ -7,6 +7,7 @@ use super::pair::{FarPair, Pairs};
 use crate::Rank;
 use crate::error::ExpectError;
 use crate::far::{FarMember, FarMembers};
+use crate::invitation::{Invitation, InvitedHost};
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -98,8 +99,8 @@ impl Bridge {
 }
 
 impl FarMembers for Bridge {
-    fn expect(&self, ranks: Range<Rank>) -> Result<(), ExpectError> {
-        self.gate.expect(ranks)
+    fn expect(&self, ranks: Range<Rank>, from: InvitedHost) -> Result<Invitation, ExpectError> {
+        self.gate.expect(ranks, from)
     }
 
     fn expect_no_more(&self, ranks: &Range<Rank>) {

@@ -7,10 +7,11 @@
 //!
 //! # End
 //! A command's input is a pipe that this process keeps open, and a leader reads it
-//! ([`end_with_input`]). So the leader ends when this process does, also by a SIGKILL, and when the
-//! command's connection breaks. The kernel ends the other processes of its host with it.
+//! ([`end_with_input`]), after its invitation if it comes later ([`invited`](super::invited)). So
+//! the leader ends when this process does, also by a SIGKILL, and when the command's connection
+//! breaks. The kernel ends the other processes of its host with it.
 
-use super::{HostStarter, MachineHosts, MemberOrder, StartHosts};
+use super::{HostStarter, MachineHosts, MemberOrder, StartHosts, input_for};
 use crate::calls::{NodeCall, NodeCaller};
 use crate::door::GRACE;
 use crate::report::report_line;
@@ -18,10 +19,11 @@ use crate::stream::STDERR;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, waitid};
 use std::cell::RefCell;
 use std::fs::File;
-use std::io::{self, Read};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::io::{self, PipeWriter, Read};
+use std::process::{Child, Command};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use upcall_message::{Invitation, Petition};
 use upcall_os::process::{self, Bounds};
 
 /// Interval between two checks whether a command has ended.
@@ -35,7 +37,7 @@ struct HostLaunch {
     host: String,
     child: Child,
     /// The leader ends when this is closed.
-    input: Option<ChildStdin>,
+    input: Option<PipeWriter>,
     /// The processes have not joined yet.
     is_starting: bool,
 }
@@ -82,18 +84,21 @@ impl HostLaunches {
             }
             HostStarter::ByHand => {
                 let own = own.collect::<Vec<_>>().join(" ");
-                report_line!("upcall pvm: on {host}, run: {own}");
+                // A shell runs `echo` itself: the invitation is in no process's words.
+                let invited = order.invitation.iter().map(|one| format!("echo {} | ", one.text()));
+                let invited = invited.collect::<String>();
+                report_line!("upcall pvm: on {host}, run: {invited}{own}");
                 return Ok(None);
             }
         };
         let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).stdin(Stdio::piped());
+        let (input, other_end) = input_for(order)?;
+        command.args(&words[1..]).stdin(input);
         process::bind(&mut command, Bounds::default());
         let spawned = command.spawn().map_err(|error| {
             io::Error::new(error.kind(), format!("{:?} for host {host}: {error}", words[0]))
         });
-        let mut child = spawned?;
-        let input = child.stdin.take();
+        let (child, input) = (spawned?, Some(other_end));
         let launch = HostLaunch { host: host.into(), child, input, is_starting: true };
         let pid = launch.pid();
         self.0.borrow_mut().0.push(launch);
@@ -137,22 +142,23 @@ pub(crate) struct HostRecruiter {
 }
 
 impl HostRecruiter {
-    /// The order for the processes of a host, which have these arenas.
+    /// The order for the invited processes of a host, which have these arenas.
     pub(crate) fn order(
         &self,
         hosts: &MachineHosts,
         host: usize,
-        arenas: Vec<u32>,
-        how: HostComes,
+        (arenas, invitation): (Vec<u32>, Invitation),
+        how: HostComes<'_>,
     ) -> MemberOrder {
-        let is_started = how == HostComes::Started && self.start.starter != HostStarter::ByHand;
+        let is_by_command = self.start.starter != HostStarter::ByHand;
+        let is_started = matches!(how, HostComes::Started) && is_by_command;
         MemberOrder {
             hosts: hosts.clone(),
             ranks: hosts.ranks(host),
             arenas,
             directory: Some(std::env::current_dir().ok()).filter(|_| is_started).flatten(),
             ends_with_input: is_started,
-            is_late: true,
+            invitation: Some(invitation),
             ..self.order.clone()
         }
     }
@@ -187,12 +193,12 @@ impl HostRecruiter {
 }
 
 /// How the processes of a host come to their order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HostComes {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum HostComes<'a> {
     /// The first process has them started.
     Started,
-    /// The host has asked.
-    ByItself,
+    /// The host has asked by this petition.
+    ByItself(&'a Petition),
 }
 
 /// Waits until a child has ended, which keeps its number. `None`: there is no such child any more.

@@ -2,7 +2,8 @@
 //!
 //! A command such as `ssh` gives its words to a shell of the other host, and a command such as `ip
 //! netns exec` does not. So a word has no character that means something to a shell: any other byte
-//! is written as `%` and two hexadecimal digits. Nothing in the words is a secret.
+//! is written as `%` and two hexadecimal digits. Nothing in the words is a secret. The invitation
+//! of a host that comes later travels beside them ([`invited`](super::invited)).
 
 use super::{MachineHosts, MachineMeeting};
 use crate::sizes::TaskSizes;
@@ -12,7 +13,7 @@ use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use upcall_message::Rank;
+use upcall_message::{Invitation, Rank};
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,9 +34,12 @@ pub(crate) struct MemberOrder {
     pub(crate) directory: Option<PathBuf>,
     /// Whether the process ends when its standard input does.
     pub(crate) ends_with_input: bool,
-    /// Whether the host comes while the machine runs.
-    pub(crate) is_late: bool,
+    /// What the process shows to join, if its host comes while the machine runs.
+    pub(crate) invitation: Option<Invitation>,
 }
+
+/// The word of an order that comes with an invitation.
+const LATE: &str = "comes=late";
 
 impl MemberOrder {
     /// The words.
@@ -58,14 +62,19 @@ impl MemberOrder {
         }
         let path = |path: &Path| plain(path.as_os_str().as_bytes());
         words.extend(self.directory.iter().map(|one| format!("directory={}", path(one))));
-        words.extend(self.is_late.then(|| "comes=late".to_owned()));
+        words.extend(self.invitation.is_some().then(|| LATE.to_owned()));
         words.extend(self.ends_with_input.then(|| "input=watched".to_owned()));
         words.extend(self.folders.iter().map(|one| format!("folder={}", path(one))));
         words
     }
 
-    /// Reads the words. `None`: they are no order.
-    pub(crate) fn of(words: &[String]) -> Option<Self> {
+    /// Returns `true` if these are the words of an order that comes with an invitation.
+    pub(crate) fn are_invited(words: &[String]) -> bool {
+        words.iter().any(|word| word == LATE)
+    }
+
+    /// Reads the words, with the invitation that came beside them. `None`: they are no order.
+    pub(crate) fn of(words: &[String], invitation: Option<Invitation>) -> Option<Self> {
         let (mut one, mut folders) = (BTreeMap::new(), Vec::new());
         for word in words {
             match word.split_once('=')? {
@@ -100,6 +109,7 @@ impl MemberOrder {
         let ends_with_input = take("input").is_some();
         let is_late = take("comes").is_some();
         let is_sound = one.is_empty()
+            && is_late == invitation.is_some()
             && !ranks.is_empty()
             && ranks.end <= hosts.size()
             && arenas.len() == ranks.len()
@@ -114,7 +124,7 @@ impl MemberOrder {
             folders,
             directory,
             ends_with_input,
-            is_late,
+            invitation,
         };
         is_sound.then_some(all)
     }
@@ -180,7 +190,7 @@ mod tests {
             folders: vec!["/usr/lib".into(), PathBuf::from(&path)],
             directory: Some(path.into()),
             ends_with_input: true,
-            is_late: true,
+            invitation: Invitation::of_text(&"3f".repeat(32)),
         }
     }
 
@@ -190,9 +200,14 @@ mod tests {
         let words = order.words();
         let is_plain = |one: char| one.is_ascii_alphanumeric() || "._-/:,+@=%".contains(one);
         assert!(words.iter().all(|word| word.chars().all(is_plain)), "{words:?}");
-        assert_eq!(MemberOrder::of(&words), Some(order.clone()));
+        let secret = order.invitation.as_ref().unwrap().text();
+        assert!(!words.concat().contains(&secret[..8]), "{words:?}");
+        assert_eq!(MemberOrder::of(&words, order.invitation.clone()), Some(order.clone()));
+        assert_eq!(MemberOrder::of(&words, None), None);
         let one = MemberOrder { meeting: None, directory: None, folders: Vec::new(), ..order };
-        assert_eq!(MemberOrder::of(&one.words()), Some(one));
+        let one = MemberOrder { invitation: None, ..one };
+        assert!(MemberOrder::are_invited(&words) && !MemberOrder::are_invited(&one.words()));
+        assert_eq!(MemberOrder::of(&one.words(), None), Some(one));
     }
 
     #[test]
@@ -200,28 +215,29 @@ mod tests {
         let others = order().others();
         let found = others.iter().map(|one| (one.ranks.clone(), one.arenas.clone()));
         assert_eq!(found.collect::<Vec<_>>(), [(2..3, vec![6]), (3..4, vec![7])]);
-        assert!(others.iter().all(|one| MemberOrder::of(&one.words()).as_ref() == Some(one)));
+        let is_read = |one: &MemberOrder| {
+            MemberOrder::of(&one.words(), one.invitation.clone()).as_ref() == Some(one)
+        };
+        assert!(others.iter().all(is_read));
     }
 
     #[test]
     fn what_is_no_order_is_refused() {
+        let MemberOrder { invitation, .. } = order();
+        let of = |words: &[String]| MemberOrder::of(words, invitation.clone());
         let words = order().words();
         for at in 0..6 {
             let mut words = words.clone();
             words.remove(at);
-            assert_eq!(MemberOrder::of(&words), None, "without word {at}");
+            assert_eq!(of(&words), None, "without word {at}");
         }
         let wrong = ["more=1", "rank", "group=x", "folder=%4", "folder=%zz"];
         for wrong in wrong.map(String::from) {
-            assert_eq!(
-                MemberOrder::of(&[&words[..], std::slice::from_ref(&wrong)].concat()),
-                None,
-                "{wrong}"
-            );
+            assert_eq!(of(&[&words[..], std::slice::from_ref(&wrong)].concat()), None, "{wrong}");
         }
         let changed = |from: &str, to: &str| {
             let words = words.iter().map(|word| word.replace(from, to)).collect::<Vec<_>>();
-            MemberOrder::of(&words)
+            of(&words)
         };
         assert_eq!(changed("ranks=1-4", "ranks=0-4"), None);
         assert_eq!(changed("ranks=1-4", "ranks=1-3"), None);

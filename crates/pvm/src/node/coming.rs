@@ -3,7 +3,7 @@
 
 pub(super) mod state;
 
-use self::state::HostAsker;
+use self::state::{AnsweredPetition, HostAsker};
 use super::Node;
 use super::seats::NOBODY;
 use crate::door::MachineReply;
@@ -130,7 +130,7 @@ impl Node {
     fn expect_host(
         &mut self,
         wanted: WantedHost,
-        how: HostComes,
+        how: HostComes<'_>,
         asked: Option<RequestedHost>,
     ) -> Result<(usize, MemberOrder), i32> {
         let Self { coming, link: Some(link), machine: Some(machine), .. } = self else {
@@ -158,15 +158,15 @@ impl Node {
         let taken = hosts.ranks(host).map(|_| ArenaNumber::take()).collect::<Option<Vec<_>>>();
         let arenas = taken.ok_or(error::OUT_OF_RES)?;
         let numbers = arenas.iter().map(ArenaNumber::number).collect();
-        link.expect(hosts.ranks(host)).map_err(|why| {
+        let invitation = link.expect(hosts.ranks(host), how).map_err(|why| {
             report_line!("upcall pvm: host {} cannot come: {why}", hosts.name(host));
             error::CANT_START
         })?;
         machine.arenas.extend(arenas);
         let is_by_hand =
-            how == HostComes::Started && recruiter.start.starter == HostStarter::ByHand;
+            matches!(how, HostComes::Started) && recruiter.start.starter == HostStarter::ByHand;
         let until = Instant::now() + if is_by_hand { BY_HAND } else { WITHIN };
-        let order = recruiter.order(&hosts, host, numbers, how);
+        let order = recruiter.order(&hosts, host, (numbers, invitation), how);
         coming.changes.comes(host, until, asked);
         self.hosts = hosts;
         self.balance_over_hosts();
@@ -183,21 +183,26 @@ impl Node {
             Err(why) => return petition.refuse(&why.text()),
         };
         let known = self.hosts.named(&asked.name, 0).filter(|host| self.is_awaited(*host));
-        if let Some((host, (key, answer))) =
+        if let Some((host, before)) =
             known.and_then(|host| Some((host, self.coming.orders.get(&host)?)))
         {
-            if *key == asked.key {
+            if before.host.as_deref() != petition.host() {
+                return petition.refuse(refusal_of(error::DUP_HOST));
+            }
+            if before.key == asked.key {
                 // Its first answer was lost.
-                return petition.answer(answer);
+                return petition.answer(&before.answer);
             }
             self.give_up_host(host, "it asks again, after its process has ended");
         }
         let wanted = WantedHost { name: asked.name, processes: asked.processes as usize };
-        match self.expect_host(wanted, HostComes::ByItself, None) {
-            Ok((host, order)) => {
-                let answer = answer_of(&order);
+        match self.expect_host(wanted, HostComes::ByItself(&petition), None) {
+            Ok((number, order)) => {
+                let (answer, host) = (answer_of(&order), petition.host().map(Into::into));
                 petition.answer(&answer);
-                self.coming.orders.insert(host, (asked.key, answer));
+                self.coming
+                    .orders
+                    .insert(number, AnsweredPetition { key: asked.key, host, answer });
             }
             Err(code) => petition.refuse(refusal_of(code)),
         }

@@ -19,7 +19,7 @@ fn joined(name: &str, rank: Rank) -> MachineLink {
         folders: Vec::new(),
         directory: None,
         ends_with_input: false,
-        is_late: false,
+        invitation: None,
     };
     MachineLink::join(&order, None).unwrap()
 }

@@ -15,10 +15,19 @@ pub(crate) struct NodeHosts {
     pub(crate) changes: HostChanges<HostAsker>,
     /// The commands that have started processes of hosts, by the host's index.
     pub(crate) commands: BTreeMap<usize, Pid>,
-    /// The orders of hosts that come by themselves, each with the key of its request.
-    pub(crate) orders: BTreeMap<usize, (PetitionKey, Vec<u8>)>,
+    /// The petitions of hosts that come by themselves and have got an order.
+    pub(crate) orders: BTreeMap<usize, AnsweredPetition>,
     /// Number of hosts at the machine's start.
     pub(crate) first: usize,
+}
+
+/// A petition that was answered.
+pub(crate) struct AnsweredPetition {
+    pub(crate) key: PetitionKey,
+    /// The proved identity of the host that has asked.
+    pub(crate) host: Option<String>,
+    /// The order.
+    pub(crate) answer: Vec<u8>,
 }
 
 /// Where the answer to a request goes.
