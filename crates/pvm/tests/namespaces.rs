@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
+use upcall_os::fault::{Act, POINTS_ARE_THERE, Point};
 
 /// Names of the other hosts.
 const NAMES: [&str; 2] = ["b", "c"];
@@ -213,6 +214,54 @@ fn hosts_join_by_themselves_over_links() {
         let done = joined.wait_with_output().unwrap();
         assert!(done.status.success(), "{}", said(&done));
     }
+}
+
+/// The number of a process of `upcall pvm join` that a test has stopped.
+fn stopped_joining(address: &str) -> Option<i32> {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    numbers.find(|number| {
+        let read = |file| std::fs::read_to_string(format!("/proc/{number}/{file}"));
+        let (words, stat) = (read("cmdline").unwrap_or_default(), read("stat").unwrap_or_default());
+        let mut words = words.split('\0').skip(1);
+        let joins = words.by_ref().take(3).eq(["pvm", "join", address]);
+        joins && stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+    })
+}
+
+/// Another trusted host, which even has the token, asks in the name of a host that has its order.
+#[test]
+fn no_other_host_takes_the_place_of_one_that_has_asked() {
+    if !POINTS_ARE_THERE {
+        return println!("skipped: points are in builds with debug assertions only");
+    }
+    let (programs, scene) = (Programs::new(), Scene::new());
+    if !scene.hosts.are_apart() {
+        return println!("skipped: hosts that are not one, which need root");
+    }
+    let program = programs.compiled("images/comes.c");
+    let token = scene.folder.path().join("token").display().to_string();
+    let machine =
+        ReadyMachine::start(scene.command(&["--token-file", &token], &program, &["await", "2"]));
+    let join = |number: usize| {
+        let words = scene.on(scene.hosts.host(number), number);
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).args(["timeout", "60"]).arg(upcall());
+        command.args(["pvm", "join", &scene.address, "--name", "b", "--token-file", &token]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    };
+    let fault = format!("{}:{}", Point::LateMemberFinds.name(), Act::Stop.name());
+    let rightful = join(1).env("UPCALL_FAULT", fault).spawn().unwrap();
+    let stopped = within(|| stopped_joining(&scene.address));
+    let other = join(2).output().unwrap();
+    let told = said(&other);
+    assert!(!other.status.success() && told.contains("has a host with this name"), "{told}");
+    let stopped = rustix::process::Pid::from_raw(stopped).unwrap();
+    rustix::process::kill_process(stopped, rustix::process::Signal::CONT).unwrap();
+    let told = machine.end();
+    assert!(told.contains("ok: all there") && !told.contains("FAILED"), "{told}");
+    assert!(rightful.wait_with_output().unwrap().status.success());
 }
 
 /// A cable that is cut while a host comes delays it, or the host does not join: no process waits
