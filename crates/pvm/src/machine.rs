@@ -37,6 +37,10 @@ impl Default for Slots {
 
 impl Slots {
     fn take(&mut self) -> Option<u32> {
+        // A search for each of many tasks would take long.
+        if self.taken.len() >= self.count as usize {
+            return None;
+        }
         let free = (0..self.count)
             .map(|step| (self.next + step) % self.count)
             .find(|slot| !self.taken.contains(slot))?;
@@ -209,6 +213,12 @@ impl Machine {
         (self.last, shares)
     }
 
+    /// The number of the last request.
+    #[cfg(test)]
+    pub(crate) fn last_request(&self) -> u64 {
+        self.last
+    }
+
     /// Processes other than the first that have no task and get none.
     fn free(&self, processes: usize) -> Vec<Rank> {
         let taken = self
@@ -258,19 +268,23 @@ impl Machine {
     }
 
     /// Records what a process has started of a request. Returns the result if that was the last
-    /// process.
+    /// process. A name that another task has is none: a process cannot take that task over.
     pub(crate) fn started(
         &mut self,
         request: u64,
         rank: Rank,
-        all: Vec<Result<i32, i32>>,
+        mut all: Vec<Result<i32, i32>>,
         program: &str,
     ) -> Option<Started> {
         let open = self.requests.get_mut(&request)?;
         open.waits.retain(|one| *one != rank);
         for (at, slot) in open.slots.remove(&rank).unwrap_or_default().into_iter().enumerate() {
-            let Some(tid) = all.get(at).and_then(|one| Tid::of(one.ok()?)) else {
+            let named = all.get(at).and_then(|one| Tid::of(one.ok()?));
+            let Some(tid) = named.filter(|tid| !self.tasks.contains_key(tid)) else {
                 self.slots.give_back(slot);
+                if let Some(one) = all.get_mut(at).filter(|one| one.is_ok()) {
+                    *one = Err(error::SYS_ERR);
+                }
                 continue;
             };
             let plan = &open.plan;

@@ -382,7 +382,7 @@ fn read_parcel(
     ReadMessage::Read(Stamped { stamp, from, item: RemoteArrival::Message(message) })
 }
 
-fn read_control(from: Rank, bytes: &[u8]) -> Option<Stamped> {
+pub(crate) fn read_control(from: Rank, bytes: &[u8]) -> Option<Stamped> {
     let (stamp, bytes) = bytes.split_first_chunk()?;
     let item = RemoteArrival::Control(Box::new(postcard::from_bytes(bytes).ok()?));
     Some(Stamped { stamp: u64::from_ne_bytes(*stamp), from, item })
@@ -399,7 +399,7 @@ fn read_packed(arrived: &Arrived<'_, '_>) -> ReadMessage {
     ReadMessage::of(copied.and_then(|()| packed_of(arrived.from(), bytes)))
 }
 
-fn packed_of(from: Rank, mut bytes: Vec<u8>) -> Option<Stamped> {
+pub(crate) fn packed_of(from: Rank, mut bytes: Vec<u8>) -> Option<Stamped> {
     let (stamp, rest) = bytes.split_first_chunk()?;
     let stamp = u64::from_ne_bytes(*stamp);
     let (head, rest) = postcard::take_from_bytes(rest).ok()?;
@@ -715,7 +715,8 @@ impl MachineLink {
 
     /// The time of the next message to be sent.
     pub(crate) fn stamp(&self) -> u64 {
-        self.stamp.set(self.stamp.get() + 1);
+        // Another process may have sent any time.
+        self.stamp.set(self.stamp.get().saturating_add(1));
         self.stamp.get()
     }
 

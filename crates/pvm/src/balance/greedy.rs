@@ -33,7 +33,7 @@ impl Balancer for Greedy {
             after.add(to, task.load);
             if to != task.rank {
                 plan.push(PlannedMove { tid: task.tid, to });
-                cost += task.cost;
+                cost = cost.saturating_add(task.cost);
             }
         }
         let gain = sums.most().saturating_sub(after.most());

@@ -232,3 +232,13 @@ fn plans_keep_to_their_rules_and_come_to_an_end_with_any_loads() {
         }
     }
 }
+
+/// A process of another host reports what a move has cost.
+#[test]
+fn a_cost_that_cannot_be_moves_no_task() {
+    let mut view = view(&[&[50, 50, 50, 50], &[], &[]]);
+    view.tasks.iter_mut().for_each(|task| task.cost = Duration::MAX);
+    for kind in [BalancerKind::Greedy, BalancerKind::Refine, BalancerKind::Comm] {
+        assert_eq!(view.plan(Some(kind)), [], "{kind:?}");
+    }
+}

@@ -37,6 +37,31 @@ fn tasks_are_placed_in_blocks_around_or_as_a_list_says() {
 }
 
 #[test]
+fn a_process_does_not_take_over_a_task_that_it_claims_to_have_started() {
+    let mut machine = Machine::new(TaskPlacement::Interleave);
+    let (request, _) = machine.request(None, TaskSpec::default(), 2, 2, None);
+    let (one, other) = (Tid::new(0, 1), Tid::new(1, 1));
+    assert!(machine.started(request, 0, vec![Ok(one.number())], "x").is_none());
+    let started = machine.started(request, 1, vec![Ok(one.number()), Ok(other.number())], "y");
+    let Some(Started { tids, errors, .. }) = started else { panic!("not all have started") };
+    assert_eq!((tids, errors), (vec![one], vec![error::SYS_ERR]));
+    assert_eq!((machine.rank(one), machine.rank(other)), (Some(0), None));
+    // The slot is free again.
+    assert_eq!(machine.slots.taken.len(), 1);
+}
+
+#[test]
+fn a_request_for_more_tasks_than_there_is_room_for_is_done_at_once() {
+    let mut machine = Machine::new(TaskPlacement::Interleave);
+    let (request, shares) = machine.request(None, TaskSpec::default(), 1 << 18, 1, None);
+    assert_eq!(shares[0].1.len(), SLOTS);
+    let Some(Started { errors, .. }) = machine.started(request, 0, Vec::new(), "x") else {
+        panic!("not all have an answer")
+    };
+    assert_eq!(errors.len(), 1 << 18);
+}
+
+#[test]
 fn tasks_start_in_the_processes_that_are_named() {
     for place in [TaskPlacement::Block, TaskPlacement::Interleave, TaskPlacement::List(vec![0])] {
         let mut machine = Machine::new(place);

@@ -31,6 +31,8 @@ const WAITS: i32 = 2;
 const RUNS: i32 = 4;
 /// Time between two tries to send without memory.
 const PAUSE: Duration = Duration::from_millis(2);
+/// Maximum number of tasks that are started with one request: as many as a process has names for.
+const MOST_STARTED: usize = Tid::MOST as usize;
 /// Maximum number of messages of the only other process that are handled at once.
 const MOST_AT_ONCE: usize = 1024;
 
@@ -157,7 +159,7 @@ impl Node {
         }
     }
 
-    fn came(&mut self, Stamped { stamp, from, item }: Stamped) {
+    pub(super) fn came(&mut self, Stamped { stamp, from, item }: Stamped) {
         match item {
             RemoteArrival::Message(message) => self.arrived(from, stamp, message),
             RemoteArrival::Placed(message) => self.placed(&message),
@@ -436,9 +438,17 @@ impl Node {
             ControlMessage::Here { process, hosts } => self.is_here(from, process, hosts),
             ControlMessage::KnowsHosts { count } => self.hosts_are_known(from, count),
             ControlMessage::Unreachable { rank } => self.are_parted(from, rank),
-            ControlMessage::Started { request, all, name } => {
+            ControlMessage::Started { request, mut all, name } => {
+                // The console is no task.
+                let console = |one: &&mut Result<i32, i32>| {
+                    let tid = one.ok().and_then(Tid::of);
+                    tid.is_some_and(|tid| self.places.place(tid) == TaskLocation::Console)
+                };
+                all.iter_mut().filter(console).for_each(|one| *one = Err(error::SYS_ERR));
                 let tids = all.iter().flatten().copied().filter_map(Tid::of).collect::<Vec<_>>();
                 let started = machine.started(request, from, all, &name);
+                let runs_there = |tid: &Tid| machine.rank(*tid) == Some(from);
+                let tids = tids.into_iter().filter(runs_there).collect::<Vec<_>>();
                 tids.iter().for_each(|tid| self.begin_moves_of(*tid, from));
                 // Before any of the tasks runs, each process knows where they are.
                 self.announce(from, &tids);
@@ -586,6 +596,11 @@ impl Node {
         count: usize,
         place: SpawnPlace,
     ) {
+        if count > MOST_STARTED {
+            return spawner
+                .into_iter()
+                .for_each(|tid| self.answer(tid, error::OUT_OF_RES, Packet::default()));
+        }
         let size = self.size();
         let ranks = self.hosts.ranks_for(place).unwrap_or_default();
         let ranks = self.that_take_tasks(ranks);

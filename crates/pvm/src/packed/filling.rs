@@ -171,11 +171,11 @@ impl FillingTask {
     /// # Errors
     /// See [`FillError`]. Nothing of the part was taken.
     pub(crate) fn fill(&mut self, process: u32, bytes: &[u8]) -> Result<(), FillError> {
-        self.bytes += bytes.len() as u64;
+        self.count(bytes.len() as u64);
         let (head, contents) = postcard::take_from_bytes(bytes).map_err(|_| Refusal::Damaged)?;
         match head {
             PartHead::There { written, pages, inbox } => {
-                self.bytes = self.bytes.saturating_add(written);
+                self.count(written);
                 self.read(process, &pages, &inbox)
             }
             head => Ok(self.fill_contents(head, contents)?),
@@ -198,7 +198,7 @@ impl FillingTask {
         for one in self.blocks.iter_mut().filter(|one| one.next.is_some()) {
             one.block.pull(process).map_err(|error| not_read(&error))?;
             one.next = Some(one.block.capacity());
-            self.bytes += one.block.capacity() as u64;
+            self.bytes = self.bytes.saturating_add(one.block.capacity() as u64);
         }
         for (head, address, length) in inbox {
             let block = match *length as usize {
@@ -208,11 +208,16 @@ impl FillingTask {
                 ),
             };
             self.inbox.push_back(head.with_block(block, *length as usize));
-            self.bytes += length;
+            self.count(*length);
         }
-        self.bytes += pages.iter().map(|run| run.end - run.start).sum::<u64>();
+        pages.iter().for_each(|run| self.count(run.end - run.start));
         self.sum = Some(PageSum::default());
         Ok(())
+    }
+
+    /// Adds to the number of bytes that have arrived. The old process may have named any number.
+    fn count(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_add(bytes);
     }
 
     /// Returns `true` if all contents are here.

@@ -163,6 +163,18 @@ fn a_length_that_is_only_announced_takes_no_room() {
     });
 }
 
+/// A process of another host may claim to be at the end of all times.
+#[test]
+fn a_time_that_cannot_be_stops_no_clock() {
+    let all = taken("time", |link| {
+        link.stamp.set(u64::MAX);
+        assert!(link.send(1, message(b"late"), None).is_ok());
+        assert!(link.tell(1, &ControlMessage::Time).is_ok());
+    });
+    // The receiver has answered since.
+    assert_eq!(all, [b"late"]);
+}
+
 #[test]
 fn only_the_first_process_gives_orders() {
     let (tid, number, plan) = (7, 1, TaskSpec::default());
