@@ -13,6 +13,8 @@
 //! in order of arrival. Its contents are never touched.
 
 mod balancing;
+#[cfg(all(test, not(miri)))]
+mod bent_tests;
 mod coming;
 mod control;
 mod elsewhere;
