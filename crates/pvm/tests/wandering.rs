@@ -52,6 +52,23 @@ fn tasks_move_while_hosts_come_and_go() {
     within(|| hosts.far_processes().is_empty().then_some(()));
 }
 
+/// A hostile process changes what it sends of tasks, and its sums are those of what it has changed.
+/// The tasks wait where they arrive: what a bent task does when it runs is its own.
+#[test]
+fn tasks_that_another_host_bends_are_refused_or_harm_only_themselves() {
+    let programs = Programs::new();
+    let program = programs.compiled("images/bent.c");
+    for seed in 1..=3 {
+        let hosts = PretendedHosts::new();
+        let mut command = hosts.starts(&["b", "c"], &[], &program, &["100"]);
+        let done = command.env("UPCALL_PVM_BENT", format!("1:{seed}")).output().unwrap();
+        let said = said(&done);
+        assert!(done.status.success() && said.contains("ok: bent"), "seed {seed}: {said}");
+        assert!(!said.contains("panicked"), "seed {seed}: {said}");
+        within(|| hosts.far_processes().is_empty().then_some(()));
+    }
+}
+
 /// The program computes until each of two processes has two fifths of the work.
 #[test]
 fn tasks_are_balanced_over_hosts() {

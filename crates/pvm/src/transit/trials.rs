@@ -8,6 +8,8 @@
 //!   `HasPages`, and of messages for a checkpoint ([`holding`](crate::holding)).
 //! - `UPCALL_PVM_CONTENTS=sent`: tasks' contents are sent, as if no process could read another
 //!   process's memory. `read`: they are read, as if none could write to it.
+//! - `UPCALL_PVM_BENT=RANK:SEED`: the process of this rank is hostile. Of each task that leaves it
+//!   whose contents are sent, it changes one message, and sends the sum of what it has changed.
 
 use super::NodeEffect;
 use crate::moves::MoveEffect;
@@ -22,6 +24,15 @@ pub(crate) struct MoveTrials {
     shuffle: Option<Shuffle>,
     fault: Option<Fault>,
     contents: TrialContents,
+    bends: Option<Bends>,
+}
+
+/// How a hostile process changes what it sends of tasks.
+#[derive(Debug)]
+struct Bends {
+    random: Shuffle,
+    /// Number of messages before the bent message.
+    left: Option<usize>,
 }
 
 /// How the contents of tasks go to their new process.
@@ -76,7 +87,13 @@ impl MoveTrials {
             Some("read") => TrialContents::Read,
             _ => TrialContents::Any,
         };
-        Self { shuffle, fault, contents }
+        let bends = value("UPCALL_PVM_BENT").and_then(|value| {
+            let (at, seed) = value.split_once(':')?;
+            let (every, next) = (Duration::ZERO, Instant::now());
+            let random = Shuffle { every, next, random: seed.parse().ok()? };
+            (at.parse() == Ok(rank)).then_some(Bends { random, left: None })
+        });
+        Self { shuffle, fault, contents, bends }
     }
 
     /// Returns `false` if a test wants the contents of tasks to be sent.
@@ -87,6 +104,23 @@ impl MoveTrials {
     /// Returns `false` if a test wants no process to write to another one's memory.
     pub(crate) fn allows_writing(&self) -> bool {
         self.contents == TrialContents::Any
+    }
+
+    /// A task leaves, in this number of messages. The first one has all but its contents.
+    pub(crate) fn leaves(&mut self, messages: usize) {
+        if let Some(Bends { random, left }) = &mut self.bends {
+            let of = if random.random().is_multiple_of(2) { 1 } else { messages };
+            *left = Some(random.random() % of);
+        }
+    }
+
+    /// Changes a message about a task if a test wants that.
+    pub(crate) fn bend(&mut self, bytes: &mut Vec<u8>) {
+        let Some(Bends { random, left: left @ Some(_) }) = &mut self.bends else { return };
+        *left = left.and_then(|left| left.checked_sub(1));
+        if left.is_none() && !bytes.is_empty() {
+            random.bend(bytes);
+        }
     }
 
     /// Kills or stops this process if this is the effect at which a test wants that.
@@ -142,6 +176,19 @@ impl MoveTrials {
 }
 
 impl Shuffle {
+    /// Changes a place of a message: mostly near its beginning, where the numbers are.
+    fn bend(&mut self, bytes: &mut Vec<u8>) {
+        let near = if self.random().is_multiple_of(2) { bytes.len() } else { 128 };
+        let at = self.random() % bytes.len().min(near);
+        match self.random() % 5 {
+            0 => bytes[at] ^= 1 << (self.random() % 8),
+            1 => bytes[at] = self.random() as u8,
+            2 => bytes.truncate(at),
+            3 => _ = bytes.splice(at..at, [0xff, 0xff, 0xff, 0xff, 0x0f]),
+            _ => _ = bytes.splice(at..=at, [0xff; 9].into_iter().chain([1])),
+        }
+    }
+
     fn random(&mut self) -> usize {
         const FACTOR: u64 = 6_364_136_223_846_793_005;
         self.random = self.random.wrapping_mul(FACTOR).wrapping_add(1);

@@ -134,7 +134,10 @@ impl Node {
         let leaves = self.moving.stopped.get(&tid).and_then(|one| one.leaves.as_deref());
         let packed = leaves.and_then(|(packed, _)| postcard::to_stdvec(packed).ok());
         let head = PackedHead::Task { tid, epoch, parts, messages };
-        self.pack_there(to, &head, &packed.unwrap_or_default());
+        let mut packed = packed.unwrap_or_default();
+        self.moving.trials.leaves(1 + parts as usize);
+        self.moving.trials.bend(&mut packed);
+        self.pack_there(to, &head, &packed);
     }
 
     /// Sends the next part of a stopped task.
@@ -144,8 +147,9 @@ impl Node {
         else {
             return;
         };
-        let part = leaves.1.next(task);
+        let mut part = leaves.1.next(task);
         since.1 += part.as_ref().map_or(0, |part| part.len() as u64);
+        part.iter_mut().for_each(|part| self.moving.trials.bend(part));
         // A part with a wrong sum is refused.
         let sum = part.as_ref().map_or(0, |part| moves::sum(part));
         let head = PackedHead::Part { tid, epoch, at, sum };
