@@ -15,7 +15,8 @@
 //!   1. The first process gives the host a name, ranks and arenas. It sends the table of all hosts
 //!      to all processes, which confirm it.
 //!   2. The host's processes are started, or the host asks for its order by itself
-//!      ([`joining`](crate::joining)). They join the group together.
+//!      ([`joining`](crate::joining)). With the order comes an invitation ([`invited`]), without
+//!      which no process joins. The processes join the group together.
 //!   3. When all of them have joined, and all processes have confirmed the table, the host is part
 //!      of the machine.
 //!
