@@ -68,7 +68,8 @@ fn ends() -> (Arc<Wire>, Arc<Wire>, Receiver<Heard>) {
     let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (ours, _) = listener.accept().unwrap();
     let wire = |stream, link| {
-        Wire::new(Unforked::new(stream).unwrap(), Secure::Clear, link, WireTerms::default()).unwrap()
+        Wire::new(Unforked::new(stream).unwrap(), Secure::Clear, link, WireTerms::default())
+            .unwrap()
     };
     let (client, server) = (wire(theirs, client), wire(ours, server));
     let (tells, heard) = channel();
