@@ -244,7 +244,8 @@ impl NetworkAcceptor {
         if self.shut.load(Ordering::SeqCst) {
             return false;
         }
-        if stream.set_nonblocking(true).is_err() {
+        // Replies of the handshake do not wait for the client to acknowledge those before.
+        if stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true)).is_err() {
             return true;
         }
         // The connection may already be reset.
@@ -341,6 +342,7 @@ impl NetworkAcceptor {
                 ConnectionOwner::Address(ip) if ip.is_loopback() => ProvedClient::Here(None),
                 _ => ProvedClient::Nobody,
             },
+            Secure::Tls(channel) if channel.is_handshaking() => return Some(()),
             Secure::Tls(channel) => {
                 let credentials = self.admit.store()?.credentials().ok()?;
                 match channel.peer(&credentials, SystemTime::now()) {

@@ -41,7 +41,7 @@ pub const WINDOW: u64 = 1 << 20;
 /// Number of bytes received after which they are acknowledged, if no record is sent anyway.
 const ACKNOWLEDGE: u64 = 64 << 10;
 /// Number of bytes that are prepared for the connection at a time.
-const PREPARED: u64 = 32 << 10;
+const PREPARED: u64 = 64 << 10;
 
 /// Time over which messages that have begun must make progress.
 pub const GRACE: Duration = Duration::from_secs(10);
