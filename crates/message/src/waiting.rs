@@ -34,8 +34,8 @@ impl Group {
         self.wait_since(limit, self.changes())
     }
 
-    /// Polls for at most `limit` until a message or an event is there, and reads the links to
-    /// members on other hosts itself meanwhile, which saves the wake of another thread.
+    /// Polls for at most `limit` until a message or an event is there. During that time it reads
+    /// the links to members on other hosts itself, which saves the wake of another thread.
     ///
     /// Does nothing in a group without members on other hosts. To be called before
     /// [`wait`](Self::wait), where what is awaited may arrive in so short a time, and no other

@@ -2,8 +2,8 @@
 //!
 //! The thread begins with the first connection, sleeps while nothing happens, and ends [`LINGERS`]
 //! after the last one: a process that connects again and again would start a thread each time,
-//! which takes a tenth of the time of a connection. It waits for all sockets at once, and for the earliest of the alarms that connections
-//! have set.
+//! which takes a tenth of the time of a connection. It waits for all sockets at once, and for the
+//! earliest of the alarms that connections have set.
 //!
 //! # Polling
 //! A thread of this process that would rather poll than sleep gives the rounds itself
@@ -22,8 +22,8 @@
 //! The last thread that stops polling makes the sockets' set report again, after its last round. If
 //! a socket has reported by then, the kernel finds the set readable when it is made to report, and
 //! wakes the driver's thread. What a round has left over, and an end that it has found, are entered
-//! under the lock of the rounds. The poller rings the bell after that, and the driver's thread looks
-//! there after each wake.
+//! under the lock of the rounds. The poller rings the bell after that, and the driver's thread
+//! looks there after each wake.
 
 use crate::lost::Lost;
 use crate::wire::{AfterTick, BUFFER, Wire, WireStep};
@@ -97,7 +97,7 @@ pub enum PolledLinks {
 }
 
 impl LinkPolling {
-    /// Begins to poll. `None` if this process has no connection, or no memory for it is left.
+    /// Begins to poll. `None` if this process has no connection, or the kernel lacks memory.
     pub fn begin() -> Option<Self> {
         let driver = {
             let driver = DRIVER.lock();
@@ -294,7 +294,7 @@ impl LinkDriver {
             let _ = self.watched.change(&self.set, SOCKETS, Report::WhileReadable);
         }
         drop(state);
-        // Who holds the lock looks after it has let go.
+        // Another holder of the lock looks there after it has let go.
         if self.rounds.try_lock().is_some_and(|rounds| rounds.is_busy()) {
             self.bell.notify();
         }

@@ -5,7 +5,7 @@
 //! the bridge's thread, which moves them in batches, and stays awake while they come.
 //!
 //! Messages are in a row if their sender has done next to nothing between two of them. A sender
-//! that gets an answer to each message is not taken for one that floods, however fast the answer
+//! that waits for an answer to each message does not count as flooding, however fast the answer
 //! is: its partner needs more time than that.
 //!
 //! Time is an argument.
