@@ -6,7 +6,7 @@ use crate::link::{HostLink, LinkTerms};
 use crate::outgoing::BufferOwner;
 use crate::record::{HELLO, Hello};
 use crate::secure::Secure;
-use crate::wire::WireTerms;
+use crate::wire::{LATEST_LOST, WireTerms};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::ThreadId;
@@ -49,6 +49,11 @@ impl Attend for Tells {
     }
 }
 
+/// Terms with which no alarm of a connection wakes the driver's thread during a test.
+fn quiet() -> WireTerms {
+    WireTerms { lost_after: LATEST_LOST, host: None }
+}
+
 /// Two ends of a connection in the clear: the client's, the server's, and what the latter hears.
 fn ends() -> (Arc<Wire>, Arc<Wire>, Receiver<Heard>) {
     let terms = LinkTerms { window: 9, patience: Duration::ZERO };
@@ -68,8 +73,7 @@ fn ends() -> (Arc<Wire>, Arc<Wire>, Receiver<Heard>) {
     let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (ours, _) = listener.accept().unwrap();
     let wire = |stream, link| {
-        Wire::new(Unforked::new(stream).unwrap(), Secure::Clear, link, WireTerms::default())
-            .unwrap()
+        Wire::new(Unforked::new(stream).unwrap(), Secure::Clear, link, quiet()).unwrap()
     };
     let (client, server) = (wire(theirs, client), wire(ours, server));
     let (tells, heard) = channel();
@@ -114,6 +118,25 @@ fn who_polls_takes_what_arrives_and_leaves_ends_to_the_driver() {
     };
     assert!(matches!(end, Heard::End(thread) if thread != here), "{end:?}");
     drop((polling, server));
+}
+
+#[test]
+fn sockets_do_not_wake_the_driver_while_a_thread_polls() {
+    let (client, server, heard) = ends();
+    // The driver's thread may be awake for another connection, and reads this one as well then.
+    let attempts = 100;
+    let rests = (0..attempts).any(|_| {
+        let polling = LinkPolling::begin().unwrap();
+        send(&client);
+        let early = heard.recv_timeout(Duration::from_millis(20)).is_ok();
+        drop(polling);
+        if !early {
+            heard.recv_timeout(HANG).expect("the driver's thread reads");
+        }
+        !early
+    });
+    assert!(rests, "the driver's thread has read each of {attempts} messages");
+    drop((client, server));
 }
 
 #[test]
