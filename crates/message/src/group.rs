@@ -12,6 +12,7 @@ use crate::inbound::Attached;
 use crate::invitation::{Invitation, InvitedHost};
 use crate::kinds::Handlers;
 use crate::link::Outward;
+use crate::looks::LinkLooks;
 use crate::member::{Member, Roster};
 use crate::petition::Petition;
 use crate::proto::offers::Offers;
@@ -91,6 +92,8 @@ pub(crate) struct Membership {
     /// Time of the last diversion, if it may have memory of segments that it could give back.
     pub(crate) spare: Cell<Option<Instant>>,
     pub(crate) offers: Offers,
+    /// How long a wait polls the links.
+    pub(crate) looks: LinkLooks,
     /// Number of sends that wait for room and run handlers, one within the other.
     pub(crate) nested: Cell<u32>,
 }
@@ -137,6 +140,7 @@ impl Group {
             supply: Supply::new(settings.headroom),
             spare: Cell::new(None),
             offers: Offers::default(),
+            looks: LinkLooks::default(),
             nested: Cell::new(0),
         }))
     }

@@ -65,6 +65,7 @@ mod interrupts;
 mod invitation;
 mod kinds;
 mod link;
+mod looks;
 mod member;
 mod message;
 mod news;
@@ -111,7 +112,6 @@ pub use upcall_sched::rung::InterruptError;
 /// Bytes in shared memory, which another process can write.
 pub use upcall_shm::span::Span as Uninterpreted;
 pub use upcalls::Atomic;
-pub use waiting::LinkPoll;
 
 /// A member's number in its group, from 0.
 pub type Rank = usize;

@@ -2,28 +2,18 @@
 
 use crate::error::RunError;
 use crate::group::Group;
+use crate::looks::LinkWaitEnd;
 use crate::proto::receiving;
 use crate::receiving::Driver;
 use crate::waiters::Wants;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
-use upcall_net::driver::{LinkPolling, PolledLinks};
+use upcall_net::driver::LinkPolling;
+use upcall_sched::Pacing;
+use upcall_sched::post::PostPoll;
 
-/// Number of looks into memory between two system calls, while links are polled.
+/// Number of looks into memory for each look at the links, while a wait polls them.
 const LOOKS: u32 = 8;
-/// A look at the links that found nothing and took longer was interrupted by another thread.
-const DISPLACED: Duration = Duration::from_micros(50);
-
-/// What [`Group::poll_links`] has found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LinkPoll {
-    /// A message or an event.
-    Came,
-    /// Nothing in the time.
-    Nothing,
-    /// Nothing yet. Another thread has run on this processor, and polling would take its time.
-    Displaced,
-}
 
 impl Group {
     /// Waits at most `limit` until a message or an event is there. Returns `true` if one is.
@@ -32,41 +22,6 @@ impl Group {
     /// [`poll`](Self::poll) or [`receive`](Self::receive) afterwards.
     pub fn wait(&self, limit: Option<Duration>) -> bool {
         self.wait_since(limit, self.changes())
-    }
-
-    /// Polls for at most `limit` until a message or an event is there. During that time it reads
-    /// the links to members on other hosts itself, which saves the wake of another thread.
-    ///
-    /// Does nothing in a group without members on other hosts. To be called before
-    /// [`wait`](Self::wait), where what is awaited may arrive in so short a time, and no other
-    /// thread wants this processor.
-    pub fn poll_links(&self, limit: Duration) -> LinkPoll {
-        let has_come = || {
-            self.attend_if_there_is_news();
-            self.0.senders.glance()
-                || !(self.0.events.borrow().is_empty() && self.0.petitions.borrow().is_empty())
-        };
-        if self.0.member.bridge.get().is_none() || self.blocks_a_thread() {
-            return LinkPoll::Nothing;
-        }
-        let _busy = self.busy();
-        let Some(links) = LinkPolling::begin() else { return LinkPoll::Nothing };
-        let begun = Instant::now();
-        let mut last = begun;
-        loop {
-            let polled = links.round();
-            if (0..LOOKS).any(|_| has_come()) {
-                return LinkPoll::Came;
-            }
-            let now = Instant::now();
-            if polled == PolledLinks::Nothing && now - last > DISPLACED {
-                return LinkPoll::Displaced;
-            }
-            if now - begun >= limit {
-                return LinkPoll::Nothing;
-            }
-            last = now;
-        }
     }
 
     /// Like [`wait`](Self::wait), and also ends when the count of [changes](Self::changes) differs
@@ -145,19 +100,66 @@ impl Group {
                         only_refused.get()
                     }
             };
-            let after = self.kept_for().unwrap_or_default();
-            self.0.member.post.wait_and_rest(
-                self.0.pacing,
-                self.until_it_asks(limit),
-                there,
-                (after, || self.shrink()),
-            )
+            let limit = self.until_it_asks(limit);
+            if self.0.member.bridge.get().is_some() {
+                self.wait_for_links(limit, there)
+            } else {
+                let after = self.kept_for().unwrap_or_default();
+                let rest = (after, || self.shrink());
+                self.0.member.post.wait_and_rest(self.0.pacing, limit, there, rest)
+            }
         };
         match is_there {
             false => Woken::ByTime,
             true if only_refused.get() => Woken::Refused,
             true => Woken::There,
         }
+    }
+
+    /// Waits in a group with members on other hosts.
+    ///
+    /// Polls first ([`LinkLooks`](crate::looks::LinkLooks)). During that time this thread reads the
+    /// links in place of the driver's thread, so a message that arrives soon costs no wake. After
+    /// that they wake the driver's thread again, and [`upcall_net::driver`] argues that nothing is
+    /// left unread.
+    fn wait_for_links(&self, limit: Option<Duration>, there: impl Fn() -> bool) -> bool {
+        if there() {
+            return true;
+        }
+        let (post, looks) = (&self.0.member.post, &self.0.looks);
+        let begun = Instant::now();
+        let ends = limit.and_then(|limit| begun.checked_add(limit));
+        let budget = looks.next(self.0.pacing);
+        let links = (budget > Duration::ZERO).then(LinkPolling::begin).flatten();
+        let mut count = 0_u32;
+        let found = post.poll(budget, ends, || {
+            if count.is_multiple_of(LOOKS)
+                && let Some(links) = &links
+            {
+                links.round();
+            }
+            count = count.wrapping_add(1);
+            there()
+        });
+        drop(links);
+        let polled = begun.elapsed();
+        let has_come = match found {
+            PostPoll::Found => true,
+            PostPoll::OutOfTime => return there(),
+            PostPoll::Nothing => {
+                if budget > Duration::ZERO {
+                    looks.polled_in_vain(polled);
+                }
+                let left = limit.map(|limit| limit.saturating_sub(polled));
+                let rest = (self.kept_for().unwrap_or_default(), || self.shrink());
+                post.wait_and_rest(Pacing::Sleep, left, there, rest)
+            }
+        };
+        looks.waited(
+            begun.elapsed(),
+            if has_come { LinkWaitEnd::Came } else { LinkWaitEnd::OutOfTime },
+        );
+        has_come
     }
 
     /// Polls and waits until `done` is true, or another member ends or violates the protocol.

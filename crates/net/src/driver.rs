@@ -75,8 +75,9 @@ struct Rounds {
     ready: Vec<Ready>,
     /// Connections with more to read, and those whose end was reported.
     again: Vec<Ready>,
-    /// Connections that have ended, and why.
-    lost: Vec<(u64, Lost)>,
+    /// Connections that have ended, and why. They get no turn any more: bytes after the end mean
+    /// nothing, also if the kernel still has some.
+    lost: Vec<(Arc<Wire>, Lost)>,
     buffer: Vec<u8>,
 }
 
@@ -226,8 +227,8 @@ impl LinkDriver {
             self.round(&mut rounds);
             let lost = std::mem::take(&mut rounds.lost);
             drop(rounds);
-            for (key, why) in lost {
-                self.end(key, why);
+            for (wire, why) in lost {
+                wire.end(why);
             }
             for key in self.due(Instant::now()) {
                 let wire = self.state().wires.get(&key).cloned();
@@ -238,7 +239,10 @@ impl LinkDriver {
                     Ok(AfterTick::Turn) => {
                         self.rounds.lock().again.push(Ready { key, hung_up: true });
                     }
-                    Err(why) => self.end(key, why),
+                    Err(why) => {
+                        self.leave(key, &wire);
+                        wire.end(why);
+                    }
                 }
             }
         }
@@ -256,7 +260,10 @@ impl LinkDriver {
             match wire.turn(buffer, event.hung_up) {
                 WireStep::Read => {}
                 WireStep::More => again.push(event),
-                WireStep::Lost(why) => lost.push((event.key, why)),
+                WireStep::Lost(why) => {
+                    self.leave(event.key, &wire);
+                    lost.push((wire, why));
+                }
             }
         }
         found
@@ -300,19 +307,13 @@ impl LinkDriver {
         }
     }
 
-    /// Ends a connection.
-    fn end(&self, key: u64, why: Lost) {
-        let wire = self.state().wires.get(&key).cloned();
-        let Some(wire) = wire else { return };
-        self.leave(key, &wire);
-        wire.end(why);
-    }
-
     /// Returns `true` if there was no connection for long enough. None will be added then.
     ///
     /// `lingers` is the time at which that is so, if nothing is added.
     fn ends(&self, lingers: &mut Option<Instant>, now: Instant) -> bool {
-        if !self.state().wires.is_empty() {
+        // One lock after the other: a round takes the state's within its own.
+        let is_busy = self.rounds.lock().is_busy();
+        if is_busy || !self.state().wires.is_empty() {
             *lingers = None;
             return false;
         }

@@ -21,7 +21,6 @@
 //! tasks have ended. When the first one dies, the others end.
 
 mod lack;
-mod looks;
 mod parts;
 #[cfg(test)]
 mod tests;
@@ -38,7 +37,6 @@ use crate::tid::Tid;
 use crate::wire::Packet;
 pub(crate) use lack::LeftMessage;
 use lack::LeftMessages;
-use looks::{LinkLooks, NextLook};
 use parts::{Completion, FAR_PART, MessagePart, MissingMemory, PART, Parts};
 use rustix::event::{EventfdFlags, eventfd};
 use serde::{Deserialize, Serialize};
@@ -50,7 +48,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use upcall_message::{
-    Event, ExpectError, Group, GroupBuilder, Handlers, Invitation, JoinError, Kind, LinkPoll,
+    Event, ExpectError, Group, GroupBuilder, Handlers, Invitation, JoinError, Kind,
     Message as Arrived, Payload, Petition, Rank, SendError, Writer,
 };
 use upcall_ulp::{Block, UlpRange};
@@ -445,8 +443,6 @@ pub(crate) struct MachineLink {
     stamp: Cell<u64>,
     /// Whether each process has a CPU to itself, as far as this process knows.
     is_alone: bool,
-    /// How long a wait polls the links.
-    looks: RefCell<LinkLooks>,
     /// Changes that [`change_if`](Self::change_if) has not returned yet.
     changes: RefCell<VecDeque<LinkChange>>,
     /// Indexed by rank.
@@ -547,7 +543,6 @@ impl MachineLink {
             left: LeftMessages::default(),
             gone: Cell::new(0),
             is_alone: near.len() <= processors,
-            looks: RefCell::default(),
             changes: RefCell::default(),
             counts,
             near,
@@ -972,24 +967,15 @@ impl MachineLink {
     /// arrives in that time, and blocking costs more than everything else about a message. While a
     /// task moves, which is then stopped for as long as that takes, it polls for longer.
     ///
-    /// In a machine of several hosts it polls the links as well, if that was worth while lately
-    /// ([`LinkLooks`]).
+    /// In a machine of several hosts the group polls, since the links have to be read.
     pub(crate) fn wait(&self, within: Option<Duration>, moves: bool) -> bool {
-        if !self.is_alone {
-            return self.group.wait(within);
+        if self.is_alone
+            && self.near.len() == self.counts.len()
+            && (self.polls() || moves && self.polls_longer())
+        {
+            return true;
         }
-        if self.near.len() == self.counts.len() {
-            return self.polls() || moves && self.polls_longer() || self.group.wait(within);
-        }
-        let begun = Instant::now();
-        let found = match self.looks.borrow_mut().next(moves) {
-            NextLook::Links(limit) => self.group.poll_links(limit),
-            NextLook::Memory if self.polls() => LinkPoll::Came,
-            NextLook::Memory | NextLook::Nothing => LinkPoll::Nothing,
-        };
-        let has_come = found == LinkPoll::Came || self.group.wait(within);
-        self.looks.borrow_mut().waited(begun.elapsed(), found);
-        has_come
+        self.group.wait(within)
     }
 
     /// Polls for a message for a short time. Returns `false` only if there is none.

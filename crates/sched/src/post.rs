@@ -26,15 +26,15 @@ pub(crate) const SHORT: Duration = Duration::from_millis(1);
 /// Number of rounds between two readings of the clock while spinning.
 const ROUNDS: u32 = 64;
 
-/// How a spin ended.
-#[derive(Debug, PartialEq, Eq)]
-enum SpinEnd {
+/// How polling ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostPoll {
     /// What was waited for is there.
     Found,
     /// The receiver waits no longer.
     OutOfTime,
-    /// The budget is used up.
-    Fruitless,
+    /// It was polled for as long as that may be worth while.
+    Nothing,
 }
 
 /// Polls until `there`, for at most `budget`, and no longer than until `ends`.
@@ -48,13 +48,13 @@ fn spin(
     mut now: impl FnMut() -> Instant,
     mut there: impl FnMut() -> bool,
     mut step: impl FnMut() -> CpuShare,
-) -> SpinEnd {
+) -> PostPoll {
     let start = now();
     loop {
         let mut share = CpuShare::Kept;
         for _ in 0..ROUNDS {
             if there() {
-                return SpinEnd::Found;
+                return PostPoll::Found;
             }
             if share == CpuShare::Given {
                 break;
@@ -63,10 +63,10 @@ fn spin(
         }
         let now = now();
         if ends.is_some_and(|ends| now >= ends) {
-            return SpinEnd::OutOfTime;
+            return PostPoll::OutOfTime;
         }
         if now - start >= budget {
-            return SpinEnd::Fruitless;
+            return PostPoll::Nothing;
         }
     }
 }
@@ -156,24 +156,18 @@ impl Post {
         if there() {
             return true;
         }
-        let budget = self.spin_budget.budget(pacing);
         let ends = limit.and_then(|limit| Instant::now().checked_add(limit));
-        if budget > Duration::ZERO {
-            let mut give_way = GiveWay::new(WaitCosts::measured());
-            let step = || {
-                std::hint::spin_loop();
-                give_way.step()
-            };
-            match spin(budget, ends, Instant::now, &mut there, step) {
-                SpinEnd::Found => {
+        let budget = self.spin_budget.budget(pacing);
+        match self.poll(budget, ends, &mut there) {
+            PostPoll::Found => {
+                if budget > Duration::ZERO {
                     self.spin_budget.fruitful();
-                    return true;
                 }
-                SpinEnd::OutOfTime => return there(),
-                SpinEnd::Fruitless => self.spin_budget.fruitless(),
+                return true;
             }
-        } else if ends.is_some_and(|ends| Instant::now() >= ends) {
-            return there();
+            PostPoll::OutOfTime => return there(),
+            PostPoll::Nothing if budget > Duration::ZERO => self.spin_budget.fruitless(),
+            PostPoll::Nothing => {}
         }
         if after > Duration::ZERO {
             let first = Instant::now() + after;
@@ -186,6 +180,29 @@ impl Post {
         }
         rest();
         sleep::sleep_until(self, ends, there)
+    }
+
+    /// Polls until `there`, for at most `budget`, and no longer than until `ends`.
+    ///
+    /// Yields now and then to other threads that want the processor. For receivers that can do
+    /// themselves what another thread would have to be woken for; a [`wait`](Self::wait) with
+    /// [`Pacing::Sleep`] follows.
+    pub fn poll(
+        &self,
+        budget: Duration,
+        ends: Option<Instant>,
+        there: impl FnMut() -> bool,
+    ) -> PostPoll {
+        if budget == Duration::ZERO {
+            let is_over = ends.is_some_and(|ends| Instant::now() >= ends);
+            return if is_over { PostPoll::OutOfTime } else { PostPoll::Nothing };
+        }
+        let mut give_way = GiveWay::new(WaitCosts::measured());
+        let step = || {
+            std::hint::spin_loop();
+            give_way.step()
+        };
+        spin(budget, ends, Instant::now, there, step)
     }
 
     /// Makes senders notify from now on although the receiver does not sleep.
@@ -367,7 +384,7 @@ mod tests {
     }
 
     /// Number of steps of a spin of 50 µs, if a step takes so long.
-    fn steps(takes: Duration, share: CpuShare) -> (u32, SpinEnd) {
+    fn steps(takes: Duration, share: CpuShare) -> (u32, PostPoll) {
         let (start, steps) = (Instant::now(), std::cell::Cell::new(0));
         let step = || {
             steps.set(steps.get() + 1);
@@ -380,16 +397,16 @@ mod tests {
     #[test]
     fn a_spin_ends_in_time_also_where_other_programs_take_the_cpu() {
         let (slice, step) = (Duration::from_millis(4), Duration::from_nanos(50));
-        assert_eq!(steps(slice, CpuShare::Given), (1, SpinEnd::Fruitless));
+        assert_eq!(steps(slice, CpuShare::Given), (1, PostPoll::Nothing));
         // A peer that shares the CPU takes a microsecond.
-        assert_eq!(steps(step * 20, CpuShare::Given), (50, SpinEnd::Fruitless));
-        assert_eq!(steps(step, CpuShare::Kept), (16 * ROUNDS, SpinEnd::Fruitless));
+        assert_eq!(steps(step * 20, CpuShare::Given), (50, PostPoll::Nothing));
+        assert_eq!(steps(step, CpuShare::Kept), (16 * ROUNDS, PostPoll::Nothing));
         let now = Instant::now();
         let ended = |there| {
             let none = || CpuShare::Kept;
             spin(pacing::LONGEST, Some(now), || now, || there, none)
         };
-        assert_eq!([ended(true), ended(false)], [SpinEnd::Found, SpinEnd::OutOfTime]);
+        assert_eq!([ended(true), ended(false)], [PostPoll::Found, PostPoll::OutOfTime]);
     }
 
     #[test]
