@@ -80,9 +80,10 @@ pub use layout::{
 };
 pub use loading::{NotLoaded, UlpOptions};
 pub use moved::{
-    ArrivingUlp, NotArrived, NotTaken, PIECE, PageRun, PageSum, ProcessNumber, ProcessorLack,
-    ProcessorTraits, UlpContext, UlpDescriptor, UlpMapping, UlpPages, UlpPin, UlpState, UlpWrites,
-    allow_others, keep_ended_children, prepare_moves, write_early,
+    ArrivingUlp, FileIdentity, FileLack, FilePin, FileStays, NotArrived, NotTaken, PIECE, PageRun,
+    PageSum, ProcessNumber, ProcessorLack, ProcessorTraits, UlpContext, UlpDescriptor, UlpFile,
+    UlpMapping, UlpPages, UlpPin, UlpState, UlpWrites, allow_others, keep_ended_children,
+    prepare_moves, write_early,
 };
 pub use shared::{NotShared, SharedImage};
 pub use signals::Signalled;

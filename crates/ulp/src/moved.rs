@@ -26,20 +26,24 @@
 //!   that the first one has ([`processor`]), and clocks go on from where they were.
 //! - What arrives is not trusted until it has been checked. Wrong contents harm only the ULP.
 //!   After it was resumed, its code can do what each ULP's code can.
-//! - Descriptors are duplicated from the first process ([`ArrivingUlp::take_descriptors`]).
+//! - Descriptors are duplicated from the first process ([`ArrivingUlp::take_descriptors`]). On
+//!   another host, regular files are opened by their paths ([`ArrivingUlp::open_files`]).
 //!
 //! Not here: message blocks, and the data that the library above has of a ULP.
 
 mod arriving;
 mod files;
 mod mappings;
+mod named;
 mod pages;
+mod paths;
 mod processor;
 mod pulling;
 mod state;
 mod watching;
 
 pub use arriving::{ArrivingUlp, NotArrived};
+pub use named::{FileIdentity, FileLack, FilePin, FileStays, UlpFile};
 pub use pages::{PIECE, PageSum, UlpPages};
 pub use processor::{ProcessorLack, ProcessorTraits};
 pub use pulling::{allow_others, keep_ended_children, write_early};
@@ -175,6 +179,7 @@ impl Ulp {
             registers: self.rest.registers.as_ref().map(|registers| registers.0),
             mappings,
             descriptors,
+            files: Vec::new(),
         })
     }
 

@@ -93,7 +93,7 @@ fn refusal(why: &NotArrived) -> Refusal {
         NotArrived::Version { .. } | NotArrived::OtherProgram { .. } => Refusal::Program,
         NotArrived::Slot(_) => Refusal::Memory,
         NotArrived::Memory { error, .. } => refused_by_kernel(error, Refusal::Memory),
-        NotArrived::Descriptors(_) => Refusal::Descriptors,
+        NotArrived::Descriptors(_) | NotArrived::File { .. } => Refusal::Descriptors,
         NotArrived::Unfit { .. } | NotArrived::Incomplete { .. } => Refusal::Damaged,
     }
 }

@@ -1,5 +1,6 @@
 //! A ULP that comes from another process: what is checked, and how its memory is made again.
 
+use super::named::FileLack;
 use super::pages::{PIECE, PageSum};
 use super::processor::{ProcessorLack, ProcessorTraits};
 use super::state::{MOST_MAPPINGS, PageRun, SAVED, UlpMapping, UlpState, VERSIONS, words};
@@ -48,6 +49,13 @@ pub enum NotArrived {
     Processor(ProcessorLack),
     /// The ULP has this number of descriptors, and they were not all duplicated.
     Descriptors(usize),
+    /// An open file of the ULP is not to be had here.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        lack: FileLack,
+    },
     /// The state cannot be one of a ULP's.
     Unfit {
         /// The field.
@@ -94,6 +102,7 @@ impl fmt::Display for NotArrived {
             Self::Descriptors(count) => {
                 write!(f, "the task has {count} open files, which were not all handed over")
             }
+            Self::File { path, lack } => write!(f, "{} {lack}", path.display()),
             Self::Unfit { field, value } => {
                 write!(f, "the task cannot go on here: its {field} is invalid ({value:#x})")
             }

@@ -5,6 +5,8 @@
 //! their offsets and locks, until the first process closes its own. The program's numbers stay, and
 //! the table ([`image/files.c`](crate::descriptors)) gets the second process's descriptors.
 //!
+//! Another host opens the files by their paths instead (`paths`).
+//!
 //! A function of the archive may have one of the process's descriptors in a variable while it
 //! waits. So a ULP that has opened descriptors moves only where it asks the library above for
 //! something, sleeps, or was interrupted in its own code.
@@ -22,7 +24,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 /// Number of standard descriptors, which each process has.
-const STANDARD: i32 = 3;
+pub(super) const STANDARD: i32 = 3;
 
 /// Returns `true` if no function of the archive that uses descriptors waits with this question.
 pub(super) fn is_between_calls(what: u64) -> bool {
@@ -74,7 +76,7 @@ impl Ulp {
         let entries = self.entries(memory).map_err(|_| UlpPin::Descriptors(count))?;
         let opened = (0..).zip(entries).filter_map(|(number, entry)| {
             let (real, inherited) = read_entry(entry)?;
-            (real >= STANDARD).then_some(UlpDescriptor { number, inherited, real })
+            (real >= STANDARD).then_some(UlpDescriptor { number, inherited, real, file: None })
         });
         let opened = opened.collect::<Vec<_>>();
         let is_own = |one: &UlpDescriptor| descriptors::is_of(one.real, slot);

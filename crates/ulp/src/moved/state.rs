@@ -1,5 +1,6 @@
 //! What is known of a ULP that moves, and why one cannot move.
 
+use super::named::UlpFile;
 use super::processor::ProcessorTraits;
 use crate::clock::UlpClocks;
 use crate::image::ImageIdentity;
@@ -12,7 +13,7 @@ use std::path::PathBuf;
 use std::{fmt, io};
 
 /// Version of [`UlpState`], to be raised when it changes.
-const STATE_VERSION: u64 = 2;
+const STATE_VERSION: u64 = 3;
 /// Versions of the state and of the images' layout.
 pub(super) const VERSIONS: [u64; 2] = [STATE_VERSION, VERSION];
 /// Maximum number of mappings of a ULP that moves.
@@ -52,11 +53,18 @@ pub struct UlpState {
     pub mappings: Vec<UlpMapping>,
     /// The descriptors that the ULP has opened ([`ArrivingUlp::take_descriptors`]).
     pub descriptors: Vec<UlpDescriptor>,
+    /// The open files of these, for another host ([`Ulp::name_files`](crate::Ulp::name_files)).
+    pub files: Vec<UlpFile>,
 }
 
 impl UlpState {
     /// The versions of the states that this process makes and takes.
     pub const VERSIONS: [u64; 2] = VERSIONS;
+
+    /// Returns `true` if another host can open what each descriptor refers to.
+    pub fn names_all_files(&self) -> bool {
+        self.descriptors.iter().all(|one| one.file.is_some())
+    }
 }
 
 /// Where a ULP waits, and what for.
@@ -104,6 +112,8 @@ pub struct UlpDescriptor {
     pub inherited: bool,
     /// The first process's number.
     pub real: i32,
+    /// Index into the state's files, if another host can open the file.
+    pub file: Option<u32>,
 }
 
 /// The reason why a ULP cannot move now.

@@ -35,7 +35,12 @@ pub const BENDS: &[Bend] = &[
     ("question is invalid", |taken| taken.state.context.what = 0),
     ("question is invalid", |taken| taken.state.context.what = u64::MAX),
     ("open files", |taken| {
-        taken.state.descriptors.push(UlpDescriptor { number: 3, inherited: false, real: 3 })
+        taken.state.descriptors.push(UlpDescriptor {
+            number: 3,
+            inherited: false,
+            real: 3,
+            file: None,
+        })
     }),
     ("stack is invalid", |taken| stack_of(taken).protection = 1),
     ("stack is invalid", |taken| stack_of(taken).start += 4096),

@@ -249,6 +249,7 @@ pub fn decode(mut bytes: &[u8]) -> Option<UlpState> {
         registers,
         mappings,
         descriptors: Vec::new(),
+        files: Vec::new(),
     })
 }
 
