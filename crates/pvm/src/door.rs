@@ -26,7 +26,7 @@ use upcall_os::socket::{Connection, Listener, Received};
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 /// Version of the protocol below.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 /// Keys in the poll set. Connections have keys from `GUESTS`.
 const LISTENER: u64 = 0;
 const END: u64 = 1;

@@ -69,6 +69,7 @@ pub use shown::{
 pub use sizes::{BadTaskSize, MemorySize, StackSize};
 pub use start::{NotRun, PeriodicCheckpoint, Start};
 pub use tid::{MOST_PROCESSES, Tid};
+pub use upcall_ulp::{FilePin, FileStays};
 
 use calls::{Input, NodeCalls};
 use checkpoint::{Checkpoint, CheckpointHead, places_of};

@@ -79,7 +79,8 @@ use self::first::Deciding;
 use self::keeping::Keeping;
 use self::leaving::Leaving;
 pub use self::message::{
-    KeptMessage, MoveEffect, MoveMessage, NotMoved, Pin, Refusal, TakenMessages, TaskPlace, sum,
+    KeptMessage, MoveEffect, MoveMessage, NotMoved, Pin, Refusal, ShownPath, TakenMessages,
+    TaskPlace, sum,
 };
 pub use self::roles::{MoveLimits, RankSet};
 use self::roles::{OwnInput, Peers, RoleOutput};

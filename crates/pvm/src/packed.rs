@@ -378,7 +378,8 @@ pub(crate) fn pack(
         + 1;
     let blocks = blocks.into_iter().enumerate().map(|(at, block)| (at as u32, block, 0)).collect();
     let are_read = are_read && pages.runs().len() <= MOST_RUNS;
-    if !are_read && !ulp.descriptors.is_empty() {
+    // Where the new process does not read the memory, it cannot duplicate descriptors either.
+    if !are_read && !ulp.names_all_files() {
         return Ok(None);
     }
     let count = if are_read { Some(1) } else { u32::try_from(count).ok() };

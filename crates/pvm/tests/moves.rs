@@ -3,6 +3,8 @@
 mod command;
 #[path = "moves/faults.rs"]
 mod faults;
+#[path = "moves/files.rs"]
+mod files;
 #[path = "moves/machine.rs"]
 mod machine;
 #[path = "moves/numbers.rs"]

@@ -4,7 +4,9 @@ use super::roles::RankSet;
 use crate::tid::Tid;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::path::Path;
 use upcall_message::Rank;
+use upcall_ulp::{FileLack, FilePin};
 
 /// A message between processes about a move. The number of the move, its epoch, is used only once
 /// in a machine, so a late message of an earlier move of the same task is recognised.
@@ -174,10 +176,12 @@ pub enum Pin {
     Wish,
     /// The task waits while a function of its library is half done, as in a handler of signals.
     Inside,
+    /// The task has a descriptor that cannot move to another host.
+    File(FilePin),
 }
 
 /// The reason why a process does not take a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
     /// There is no memory.
     Memory,
@@ -194,10 +198,61 @@ pub enum Refusal {
     Folder,
     /// The state did not arrive as it was sent.
     Damaged,
+    /// An open file of the task is not the same there.
+    File {
+        /// Its path.
+        path: ShownPath,
+        /// The reason.
+        lack: FileLack,
+    },
+}
+
+/// A path in a message of another process, for people to read: it has no control characters, and
+/// at most [`ShownPath::MOST`] bytes, the last ones.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub struct ShownPath(String);
+
+impl ShownPath {
+    /// Maximum length, in bytes.
+    pub const MOST: usize = 200;
+
+    /// The path as it is shown.
+    pub fn new(path: &Path) -> Self {
+        let shown = path.to_string_lossy();
+        let shown = shown.chars().map(|one| if one.is_control() { '?' } else { one });
+        let mut shown = shown.collect::<String>();
+        if shown.len() > Self::MOST {
+            let mut from = shown.len() + DOTS.len() - Self::MOST;
+            while !shown.is_char_boundary(from) {
+                from += 1;
+            }
+            shown.replace_range(..from, DOTS);
+        }
+        Self(shown)
+    }
+}
+
+/// What a path begins with whose beginning is not shown.
+const DOTS: &str = "...";
+
+impl TryFrom<String> for ShownPath {
+    type Error = &'static str;
+
+    fn try_from(shown: String) -> Result<Self, Self::Error> {
+        let is_sound = shown.len() <= Self::MOST && !shown.contains(char::is_control);
+        if is_sound { Ok(Self(shown)) } else { Err("a path that is too long, or cannot be shown") }
+    }
+}
+
+impl fmt::Display for ShownPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
 /// The reason why a task was not moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NotMoved {
     /// There is no such task.
     NoTask,
@@ -246,6 +301,7 @@ impl fmt::Display for Pin {
             Self::Program => "its program's file was changed",
             Self::Wish => "it has asked not to be moved",
             Self::Inside => "it waits while a function of its library is half done",
+            Self::File(pin) => return pin.fmt(f),
         })
     }
 }
@@ -263,6 +319,7 @@ impl fmt::Display for Refusal {
             }
             Self::Folder => "its folder cannot be entered there",
             Self::Damaged => "its state did not arrive whole",
+            Self::File { path, lack } => return write!(f, "its open file {path} {lack}"),
         })
     }
 }

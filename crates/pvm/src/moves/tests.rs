@@ -4,7 +4,9 @@ mod machine;
 
 use self::machine::{NOW, T, TestMachine, TestWire, U};
 use super::*;
+use std::path::Path;
 use std::time::Duration;
+use upcall_ulp::{FileLack, FilePin, FileStays};
 
 #[test]
 fn a_task_moves_with_all_messages_in_order() {
@@ -151,7 +153,7 @@ fn a_host_that_joins_aborts_the_moves_that_it_takes_no_part_in() {
     machine.run();
     machine.send(4, T, 5);
     machine.run();
-    assert_eq!((machine.reports[1], machine.inbox(3, T)), ((2, Ok(3)), vec!["5"]));
+    assert_eq!((&machine.reports[1], machine.inbox(3, T)), (&(2, Ok(3)), vec!["5"]));
     machine.assert_quiet(T, TaskPlace::In(3));
 }
 
@@ -300,16 +302,18 @@ fn a_request_that_waits_for_the_end_of_a_move_gets_one_report_whatever_ends_it()
         let mut machine = refused_and_asked_again();
         end(&mut machine);
         machine.run();
-        assert_eq!(machine.reports[1..], [(2, Err(why))], "{why}");
+        assert_eq!(machine.reports[1..], [(2, Err(why.clone()))], "{why}");
         assert_eq!(machine.all[0].moves.next_end(), None);
     }
 }
 
 #[test]
 fn a_process_can_refuse_a_task() {
-    for why in [Refusal::Memory, Refusal::Program, Refusal::Descriptors] {
+    let path = ShownPath::new(Path::new("/tmp/a"));
+    let file = Refusal::File { path, lack: FileLack::Time };
+    for why in [Refusal::Memory, Refusal::Program, Refusal::Descriptors, file] {
         let mut machine = TestMachine::new(3);
-        machine.all[2].refusal = Some(why);
+        machine.all[2].refusal = Some(why.clone());
         machine.ask(1, T, 2);
         machine.send(0, T, 5);
         machine.run();
@@ -456,7 +460,7 @@ fn a_task_may_end_at_each_step() {
         }
         machine.at(0, |moves, effects| moves.ended(T, effects));
         machine.run();
-        let result = machine.reports.iter().map(|(_, result)| *result).collect::<Vec<_>>();
+        let result = machine.reports.iter().map(|(_, result)| result.clone()).collect::<Vec<_>>();
         let allowed = [Err(NotMoved::Ended), Err(NotMoved::Pinned(Pin::Ended)), Ok(2)];
         assert!(result.len() == 1 && allowed.contains(&result[0]), "{before}: {result:?}");
         assert!(machine.all.iter().all(|one| one.moves.is_quiet()));
@@ -551,7 +555,7 @@ fn what_is_kept_is_bounded() {
         machine.all[1].is_busy = false;
         machine.freeze(1, U);
         machine.run();
-        assert_eq!((machine.reports[1], machine.inbox(2, U)), ((2, Ok(2)), vec!["12"]));
+        assert_eq!((&machine.reports[1], machine.inbox(2, U)), (&(2, Ok(2)), vec!["12"]));
         machine.assert_quiet(T, TaskPlace::In(1));
         machine.assert_quiet(U, TaskPlace::In(2));
     }
@@ -749,10 +753,46 @@ fn messages_about_moves_survive_the_way() {
     let all = [
         MoveMessage::Leaving { tid, epoch, from: 255, all: (0..256).into(), far: (3..9).into() },
         MoveMessage::Refused { tid, epoch, why: Refusal::Descriptors },
+        MoveMessage::Refused {
+            tid,
+            epoch,
+            why: Refusal::File {
+                path: ShownPath::new(Path::new("/tmp/a")),
+                lack: FileLack::Error(-1),
+            },
+        },
+        MoveMessage::Stays {
+            tid,
+            epoch,
+            why: Pin::File(FilePin { number: 3, why: FileStays::Pipe }),
+        },
         MoveMessage::Gone { tid },
     ];
     for message in all {
         let bytes = postcard::to_stdvec(&message).unwrap();
         assert_eq!(postcard::from_bytes::<MoveMessage>(&bytes).unwrap(), message);
     }
+}
+
+/// People read paths that other hosts send, on terminals.
+#[test]
+fn a_path_of_another_host_is_short_and_has_no_control_characters() {
+    let shown = |path: &str| ShownPath::new(Path::new(path)).to_string();
+    assert_eq!(shown("/tmp/\u{1b}[31m\n\u{9b}a"), "/tmp/?[31m??a");
+    let name = |length| "\u{e9}".repeat(length);
+    let most = ShownPath::MOST;
+    assert_eq!(shown(&name(most / 2)), name(most / 2));
+    for length in most / 2 + 1..most / 2 + 9 {
+        for path in [name(length), format!("/{}", name(length))] {
+            let shown = shown(&path);
+            assert!(shown.len() <= most && shown.len() > most - 4, "{shown}");
+            assert!(path.ends_with(shown.strip_prefix("...").unwrap()), "{shown}");
+        }
+    }
+    for text in ["a".repeat(most + 1), "/a\n".into(), "\u{1b}".into()] {
+        let bytes = postcard::to_stdvec(&text).unwrap();
+        assert!(postcard::from_bytes::<ShownPath>(&bytes).is_err(), "{text}");
+    }
+    let bytes = postcard::to_stdvec(&"a".repeat(most)).unwrap();
+    assert!(postcard::from_bytes::<ShownPath>(&bytes).is_ok());
 }

@@ -14,6 +14,7 @@ use crate::console::{Console, Controls, KnownTask};
 use crate::door::{MachineListener, MachineReply, MachineRequest, Visitor};
 use crate::hosts::SpawnPlace;
 use crate::machine::Machine;
+use crate::moves::Pin;
 use crate::places::TaskLocation;
 use crate::remote::{ControlMessage, TaskSpec};
 use crate::report::report_line;
@@ -343,7 +344,7 @@ impl Node {
     /// Starts a survey, for a client or (`None`) for the console.
     fn look_for(&mut self, visitor: Option<Visitor>) {
         let processes = self.size();
-        let tasks = self.seen();
+        let tasks = self.seen_with_files();
         let is_there = |rank: &Rank| self.link.as_ref().is_some_and(|link| !link.is_lost(*rank));
         let missing = (1..processes).filter(is_there).collect();
         let Some(desk) = &mut self.desk else { return };
@@ -439,6 +440,21 @@ impl Node {
         let Some(link) = &self.link else { return std::process::id() as i32 };
         let afar = || self.processes.get(&rank).map_or(0, |process| *process as i32);
         Some(link.process(rank)).filter(|process| *process != 0).unwrap_or_else(afar)
+    }
+
+    /// Reports what this process's tasks do, and also what keeps them on their host if there are
+    /// others.
+    pub(super) fn seen_with_files(&self) -> Vec<ShownTask> {
+        let mut all = self.seen();
+        if self.hosts.count() == 1 {
+            return all;
+        }
+        for shown in all.iter_mut().filter(|shown| shown.pinned.is_none()) {
+            let seat = self.seat(shown.tid.number());
+            let task = seat.and_then(|seat| self.tasks[seat as usize].as_deref());
+            shown.pinned = task.and_then(|task| task.ulp.pinned_to_host()).map(Pin::File);
+        }
+        all
     }
 
     /// Reports what this process's tasks do.

@@ -384,7 +384,7 @@ impl Node {
             ControlMessage::Count { question } => self.tell_count(question),
             ControlMessage::Measure { round, with_bytes } => self.measure(round, with_bytes),
             ControlMessage::Look { number } => {
-                let (time, tasks) = (own_time(), self.seen());
+                let (time, tasks) = (own_time(), self.seen_with_files());
                 self.tell_first(ControlMessage::Seen { number, time, tasks })
             }
             ControlMessage::Arena { number } => {

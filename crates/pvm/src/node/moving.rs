@@ -269,8 +269,9 @@ impl Node {
             }
             Err(NotTaken::Kernel(_)) => return StopTry::Pinned(Pin::Mapping),
         };
-        let Some((mut packed, parts)) = self.pack(tid, seat, state) else {
-            return StopTry::Pinned(Pin::Descriptor);
+        let (mut packed, parts) = match self.pack(tid, seat, state) {
+            Ok(packed) => packed,
+            Err(why) => return StopTry::Pinned(why),
         };
         packed.stopped = stopped;
         let count = parts.count();

@@ -4,7 +4,7 @@
 //! sent because this process cannot read them.
 
 use super::{MessageHead, PackedFolder, PackedTask, PartHead, SentBlock};
-use crate::moves::Refusal;
+use crate::moves::{Refusal, ShownPath};
 use crate::task::{BlockTable, Task, TaskMessage};
 use crate::tid::Tid;
 use std::collections::VecDeque;
@@ -93,7 +93,10 @@ fn refusal(why: &NotArrived) -> Refusal {
         NotArrived::Version { .. } | NotArrived::OtherProgram { .. } => Refusal::Program,
         NotArrived::Slot(_) => Refusal::Memory,
         NotArrived::Memory { error, .. } => refused_by_kernel(error, Refusal::Memory),
-        NotArrived::Descriptors(_) | NotArrived::File { .. } => Refusal::Descriptors,
+        NotArrived::Descriptors(_) => Refusal::Descriptors,
+        NotArrived::File { path, lack } => {
+            Refusal::File { path: ShownPath::new(path), lack: *lack }
+        }
         NotArrived::Unfit { .. } | NotArrived::Incomplete { .. } => Refusal::Damaged,
     }
 }
@@ -142,6 +145,17 @@ impl FillingTask {
     /// Returns `true` if the task has files.
     pub(crate) fn has_files(&self) -> bool {
         self.packed.has_files()
+    }
+
+    /// Opens the task's files, which it had open on another host.
+    ///
+    /// # Errors
+    /// A file is not the same here, or there are too few descriptors.
+    pub(crate) fn open_files(&mut self) -> Result<(), Refusal> {
+        if self.has_files() {
+            self.ulp.open_files().map_err(|why| refusal(&why))?;
+        }
+        Ok(())
     }
 
     /// When the task was stopped, by the kernel's clock, and the number of bytes that have arrived.

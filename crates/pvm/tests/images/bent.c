@@ -1,19 +1,24 @@
 /* Tasks of the host `b`, which bends each of them that leaves it. The first task moves them to its
  * own process, where they only wait, and ends them. Between two of them it asks a task on the host
  * `c` for an answer. The argument is the number of tasks. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <pvm3.h>
 #include <upvm.h>
 
 enum { READY = 1, PING, PONG, NEVER, ENDED };
 
-/* A task that has memory, a message that it packs, and messages that it has not taken. */
-static void victim(int parent)
+/* A task that has memory, an open file, a message that it packs, and messages that it has not
+ * taken. */
+static void victim(int parent, const char *program)
 {
     enum { SIZE = 256 << 10 };
     char *memory = malloc(SIZE);
+    if (dup(open(program, O_RDONLY)) < 0)
+        printf("FAILED: %s cannot be opened\n", program);
     memset(memory, 7, SIZE);
     pvm_initsend(PvmDataDefault);
     pvm_send(parent, READY);
@@ -43,7 +48,7 @@ int main(int count, char **words)
 {
     int parent = pvm_parent();
     if (parent > 0 && !strcmp(words[1], "victim"))
-        victim(parent);
+        victim(parent, words[0]);
     if (parent > 0)
         echo(parent);
     int other = started(words[0], "echo", "c"), rounds = atoi(words[count - 1]);
@@ -62,7 +67,7 @@ int main(int count, char **words)
         int code = upvm_migrate(tid, 0);
         if (code == 0)
             moved++;
-        else if (code == PvmOutOfRes)
+        else if (code == PvmOutOfRes || code == PvmDenied)
             refused++;
         else
             return printf("FAILED: a move ends with %d\n", code), 1;

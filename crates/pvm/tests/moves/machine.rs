@@ -71,8 +71,19 @@ impl Machine {
         variables: &[(&str, &str)],
     ) -> Self {
         let hosts = PretendedHosts::new();
-        let (with, upcall) = (hosts.with(), upcall());
-        let mut options = vec!["--procs", "1", "--rendezvous", &hosts.address, "--with", &with];
+        let with = hosts.with();
+        Self::over_these_hosts((hosts, &with), places, (program, args), variables)
+    }
+
+    /// The same, where this command starts the processes of the other hosts.
+    pub fn over_these_hosts(
+        (hosts, with): (PretendedHosts, &str),
+        places: &[usize],
+        (program, args): (&Path, &[&str]),
+        variables: &[(&str, &str)],
+    ) -> Self {
+        let upcall = upcall();
+        let mut options = vec!["--procs", "1", "--rendezvous", &hosts.address, "--with", with];
         options.extend(["--host", "b", "--host", "c", "--upcall", upcall.to_str().unwrap()]);
         let mut machine = Self::start_with(&[], places, &options, (program, args), |command| {
             command.envs(variables.iter().copied());

@@ -89,7 +89,7 @@ fn a_process_without_memory_refuses_a_task() {
 }
 
 /// Sets the soft limit of a process.
-fn limit(process: u32, which: &str) {
+pub fn limit(process: u32, which: &str) {
     let mut prlimit = Command::new("prlimit");
     let done = prlimit.args(["--pid", &process.to_string(), which]).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -162,7 +162,7 @@ fn stopping(way: &str, label: &str) -> (tempfile::TempDir, Machine, String, u32)
 /// The move of a task waits for a stopped process, while this is done. Returns the result of the
 /// move.
 #[cfg(debug_assertions)]
-fn during(
+pub fn during(
     machine: &mut Machine,
     (tid, process): (&str, u32),
     what: impl FnOnce(&Machine),

@@ -155,7 +155,7 @@ impl TestMachine {
                 if !finished {
                     process.stopped.insert(tid, std::mem::take(&mut process.arrives));
                 }
-                let refusal = process.refusal;
+                let refusal = process.refusal.clone();
                 self.at(rank, |moves, effects| match refusal {
                     Some(why) => moves.refuse(tid, why, effects),
                     None if finished => moves.ready(tid, effects),

@@ -4,14 +4,15 @@ use super::{hosts, tids};
 use crate::balance::{MeasuredLoads, MeasuredTask};
 use crate::holding::{HeldMessage, HoldMessage};
 use crate::hosts::SpawnPlace;
-use crate::moves::{MoveMessage, Pin, RankSet, Refusal};
+use crate::moves::{MoveMessage, Pin, RankSet, Refusal, ShownPath};
 use crate::packed::{EarlyTask, MessageHead, PackedHead, SentBlock};
 use crate::remote::{ControlMessage, Count, LateMessage, PagesRead, TaskSpec};
 use crate::shown::{MoveCost, ShownTask, TaskActivity};
 use crate::task::TaskMessage;
 use crate::wire::Packet;
+use std::path::Path;
 use std::time::Duration;
-use upcall_ulp::{Block, PageRun};
+use upcall_ulp::{Block, FileLack, PageRun};
 
 const COUNT: Count = Count { all_wait: true, sent: 1, heard: 1, lost: 0 };
 
@@ -128,6 +129,10 @@ fn of_contents() -> Vec<ControlMessage> {
     ]
 }
 
+fn other_file() -> Refusal {
+    Refusal::File { path: ShownPath::new(Path::new("/a")), lack: FileLack::OtherFile }
+}
+
 fn of_moves() -> Vec<ControlMessage> {
     let (tid, epoch, ranks) = (tids()[0], 1, RankSet::from(0..2));
     let all = [
@@ -140,7 +145,7 @@ fn of_moves() -> Vec<ControlMessage> {
         MoveMessage::Flush { tid, epoch },
         MoveMessage::Flushed { tid, epoch },
         MoveMessage::Ready { tid, epoch, carries: true },
-        MoveMessage::Refused { tid, epoch, why: Refusal::Damaged },
+        MoveMessage::Refused { tid, epoch, why: other_file() },
         MoveMessage::Full { tid, epoch },
         MoveMessage::Settled { tid, epoch, rank: 1 },
         MoveMessage::MarkedAfter { tid, epoch },

@@ -5,7 +5,7 @@ use super::super::Node;
 use crate::door::MachineReply;
 use crate::error;
 use crate::machine::Machine;
-use crate::moves::{MoveLimits, NotMoved};
+use crate::moves::{MoveLimits, NotMoved, Refusal};
 use crate::node::seats::NOBODY;
 use crate::remote::ControlMessage;
 use crate::shown::MoveCost;
@@ -112,8 +112,8 @@ impl Node {
         let mut cost = self.moving.costs.remove(&tid).unwrap_or_default();
         let Some((asker, begun, from)) = self.moving.askers.remove(&number) else { return };
         cost.total = begun.elapsed();
-        if let (Ok(rank), Some(from)) = (result, from) {
-            self.note_move(tid, from, rank, cost);
+        if let (Ok(rank), Some(from)) = (&result, from) {
+            self.note_move(tid, from, *rank, cost);
         }
         let end = begun + MoveLimits::default().within;
         self.timers.retain(|Reverse(timer)| *timer != (end, NOBODY));
@@ -121,12 +121,12 @@ impl Node {
             MoveAsker::Visitor(visitor) => visitor.answer(&match result {
                 Ok(_) => MachineReply::Moved(cost),
                 Err(NotMoved::NoTask) => MachineReply::Done(0),
-                Err(why) => MachineReply::Refused(not_moved(tid, why)),
+                Err(why) => MachineReply::Refused(not_moved(tid, &why)),
             }),
             MoveAsker::Asks(asker) => {
                 let (code, packet) = match result {
                     Ok(_) => (error::OK, Packet::default()),
-                    Err(why) => (code_of(why), Packet::default().text(&not_moved(tid, why))),
+                    Err(why) => (code_of(&why), Packet::default().text(&not_moved(tid, &why))),
                 };
                 self.answer(asker, code, packet);
             }
@@ -137,18 +137,20 @@ impl Node {
 }
 
 /// The reason in words.
-fn not_moved(tid: Tid, why: NotMoved) -> String {
+fn not_moved(tid: Tid, why: &NotMoved) -> String {
     format!("{tid} was not moved: {why}")
 }
 
 /// PVM's error for a task that asks.
-fn code_of(why: NotMoved) -> i32 {
+fn code_of(why: &NotMoved) -> i32 {
     match why {
         NotMoved::Here => error::OK,
         NotMoved::NoTask | NotMoved::Ended | NotMoved::Killed => error::NO_TASK,
         NotMoved::NoProcess => error::NO_HOST,
         NotMoved::Lost => error::HOST_FAIL,
-        NotMoved::Pinned(_) | NotMoved::Apart => error::DENIED,
+        NotMoved::Pinned(_) | NotMoved::Refused(Refusal::File { .. }) | NotMoved::Apart => {
+            error::DENIED
+        }
         NotMoved::UnderWay
         | NotMoved::TooMany
         | NotMoved::Refused(_)

@@ -1,7 +1,7 @@
 //! Sends tasks to other processes, and makes those that arrive.
 
 use super::super::Node;
-use crate::moves::{self, Refusal, TakenMessages};
+use crate::moves::{self, Pin, Refusal, TakenMessages};
 use crate::packed::{
     CopiedPages, FillError, FillingTask, PackedFolder, PackedFor, PackedHead, PackedParts,
     PackedTask, SentBlock, SentEarly, kept_head, pack, refused_program,
@@ -28,30 +28,40 @@ impl Node {
         twins::owner(block.name()).map_or(self.places.rank(), |owner| owner as Rank)
     }
 
-    /// Packs the task in this seat. `None`: its folder cannot be named, or its memory not be read.
+    /// Packs the task in this seat.
+    ///
+    /// # Errors
+    /// One of its descriptors or its folder keeps it here, or its memory cannot be read.
     pub(super) fn pack(
         &mut self,
         tid: Tid,
         seat: u32,
-        state: UlpState,
-    ) -> Option<(PackedTask, PackedParts)> {
-        let (_, to) = self.moving.moves.leaving(tid)?;
+        mut state: UlpState,
+    ) -> Result<(PackedTask, PackedParts), Pin> {
+        let cannot = Pin::Descriptor;
+        let (_, to) = self.moving.moves.leaving(tid).ok_or(cannot)?;
         let are_read = self.can_read(to);
         let early = self.sent_early(tid, seat, &state);
-        let host = if self.is_near(to) { None } else { Some(self.process_habits()?) };
-        let task = self.tasks[seat as usize].as_deref()?;
+        let host = match self.is_near(to) {
+            true => None,
+            false => Some(self.process_habits().ok_or(cannot)?),
+        };
+        let task = self.tasks[seat as usize].as_deref().ok_or(cannot)?;
+        if host.is_some() {
+            task.ulp.name_files(&mut state).map_err(Pin::File)?;
+        }
         let folder = match &task.folder {
-            Some(folder) => Some(packed_folder(folder)?),
+            Some(folder) => Some(packed_folder(folder).ok_or(cannot)?),
             None => None,
         };
         let why = PackedFor::Move { are_read, early };
-        let (mut packed, parts) =
-            pack(task, state, folder, |block| self.owner(block), why).ok().flatten()?;
+        let packed = pack(task, state, folder, |block| self.owner(block), why);
+        let (mut packed, parts) = packed.ok().flatten().ok_or(cannot)?;
         if let Some((folder, umask)) = host {
             packed.folder.get_or_insert(folder);
             packed.umask.get_or_insert(umask);
         }
-        Some((packed, parts))
+        Ok((packed, parts))
     }
 
     /// The folder and the umask of this process, which a task takes along to another host.
@@ -247,14 +257,15 @@ impl Node {
             return;
         }
         let Some(entering) = self.moving.arriving.remove(&tid) else { return };
-        let task = entering.task;
+        let mut task = entering.task;
         let (folder, since) = (task.folder().cloned(), task.since());
         let is_near = self.is_near(entering.from);
         let (clocks, tells) = match is_near {
             true => (ClockOrigin::ThisKernel, Some(0)),
             false => (ClockOrigin::OtherKernel, None),
         };
-        let whole = task.finish(tid, clocks).and_then(|mut task| {
+        let files = if is_near { Ok(()) } else { task.open_files() };
+        let whole = files.and_then(|()| task.finish(tid, clocks)).and_then(|mut task| {
             task.folder = match folder {
                 Some(folder) if is_near => Some(self.same_folder(&folder)?),
                 Some(folder) => self.far_folder(&folder)?,

@@ -80,7 +80,7 @@ impl Node {
         let mut until = Instant::now() + WITHIN;
         let mut missing = self.saving.missing;
         loop {
-            if let Some((tid, why)) = self.saving.refused {
+            if let Some((tid, why)) = self.saving.refused.take() {
                 return Err(CheckpointError::Task { tid, why });
             }
             if self.saving.missing == 0 {
