@@ -178,6 +178,11 @@ pub const VARIABLES: [Variable; 48] = [
         "tests",
         "how the memory of tasks that move arrives (sent, or read); other builds ignore it",
     ),
+    variable(
+        "UPCALL_PVM_BENT",
+        "tests",
+        "process that bends the tasks that leave it, and a seed (1:7); other builds ignore it",
+    ),
 ];
 
 /// Lists the environment variables that Upcall reads, with their values here.

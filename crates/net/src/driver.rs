@@ -42,7 +42,7 @@ const SOCKETS: u64 = 1;
 /// What the socket of a connection reports unless the connection says otherwise.
 pub(crate) const READS: Changes = Changes { readable: true, writable: false };
 /// Time for which the thread waits for another connection after the last one.
-const LINGERS: Duration = Duration::from_secs(10);
+const LINGERS: Duration = Duration::from_millis(100);
 /// Size of the stack, in bytes: what comes is handed on here.
 const STACK: usize = 256 << 10;
 

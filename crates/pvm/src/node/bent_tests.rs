@@ -110,7 +110,7 @@ fn data() -> u64 {
 /// Runs a test in a process of its own, which has a limit of memory and handles crashes of tasks.
 /// Returns `true` in that process.
 fn apart(name: &str) -> bool {
-    const APART: &str = "UPCALL_BENT_TEST";
+    const APART: &str = "UPCALL_TEST_BENT";
     if std::env::var_os(APART).is_some_and(|value| value == name) {
         return true;
     }
