@@ -17,7 +17,7 @@ const fn variable(name: &'static str, read_by: &'static str, meaning: &'static s
     Variable { name, read_by, meaning }
 }
 
-pub const VARIABLES: [Variable; 48] = [
+pub const VARIABLES: [Variable; 49] = [
     variable(
         "UPCALL_DIR",
         "all programs",
