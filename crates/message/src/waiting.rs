@@ -18,7 +18,8 @@ const LOOKS: u32 = 8;
 impl Group {
     /// Waits at most `limit` until a message or an event is there. Returns `true` if one is.
     ///
-    /// Spins first, as the group's pacing requires, then blocks the kernel thread. Call
+    /// Spins first, as the group's pacing requires, then blocks the kernel thread. While it spins,
+    /// it also reads the connections of this process to other hosts. Call
     /// [`poll`](Self::poll) or [`receive`](Self::receive) afterwards.
     pub fn wait(&self, limit: Option<Duration>) -> bool {
         self.wait_since(limit, self.changes())
@@ -133,8 +134,11 @@ impl Group {
         let links = (budget > Duration::ZERO).then(LinkPolling::begin).flatten();
         let mut count = 0_u32;
         let found = post.poll(budget, ends, || {
+            // A host that floods this process holds the thread up for the budget and one look.
+            // After that the driver's thread reads.
             if count.is_multiple_of(LOOKS)
                 && let Some(links) = &links
+                && begun.elapsed() < budget
             {
                 links.round();
             }

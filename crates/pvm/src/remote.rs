@@ -963,11 +963,12 @@ impl MachineLink {
 
     /// Waits until a message has arrived, for at most `within`. Returns `true` if one has.
     ///
-    /// If each process has a CPU, polls for some microseconds first: the next message of a chain
-    /// arrives in that time, and blocking costs more than everything else about a message. While a
-    /// task moves, which is then stopped for as long as that takes, it polls for longer.
+    /// On one host, if each process has a CPU, polls for some microseconds first: the next message
+    /// of a chain arrives in that time, and blocking costs more than everything else about a
+    /// message. While a task moves, which is then stopped for as long as that takes, it polls for
+    /// longer.
     ///
-    /// In a machine of several hosts the group polls, since the links have to be read.
+    /// In a machine of several hosts the group polls, which also reads the links.
     pub(crate) fn wait(&self, within: Option<Duration>, moves: bool) -> bool {
         if self.is_alone
             && self.near.len() == self.counts.len()
