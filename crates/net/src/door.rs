@@ -14,8 +14,9 @@ use crate::tls::TlsChannel;
 use crate::wire::{LOST_AFTER, LinkSocket, Wire, WireHost, WireTerms, is_here};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
+use std::convert::Infallible;
 use std::fmt;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -310,7 +311,10 @@ impl NetworkAcceptor {
             });
         }
         let mut plain = Vec::new();
-        let taken = guest.secure.as_mut()?.take(&mut bytes, &mut plain);
+        let taken = guest.secure.as_mut()?.take(&mut bytes, |piece| {
+            plain.extend_from_slice(piece);
+            Ok::<_, Infallible>(())
+        });
         // Replies and alerts of the handshake.
         let wrote = guest.secure.as_mut()?.write(&guest.stream);
         if taken.is_err() || !matches!(wrote, Ok(Wrote::All)) {
@@ -500,7 +504,7 @@ impl Guest {
     fn put(&mut self, mut bytes: &[u8]) -> bool {
         let Some(secure) = &mut self.secure else { return false };
         while !bytes.is_empty() {
-            match secure.put(bytes, &self.stream) {
+            match secure.put(&[IoSlice::new(bytes)], &self.stream) {
                 Ok(count @ 1..) => bytes = &bytes[count..],
                 Ok(0) | Err(_) => return false,
             }

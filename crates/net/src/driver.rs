@@ -7,11 +7,11 @@
 //!
 //! # Polling
 //! A thread of this process that would rather poll than sleep gives the rounds itself
-//! ([`LinkPolling`]). During that time the driver's thread sleeps, so that a message costs no wake,
-//! and no change of threads where both have one processor. The sockets have a set of their own for
-//! that, which is one of the two descriptors that the driver's thread waits for. A round costs one
-//! system call, however many connections there are. Alarms, and the ends of connections, stay with
-//! the driver's thread.
+//! ([`LinkPolling`]). During that time the driver's thread gives none and sleeps, so that a message
+//! costs no wake, and no change of threads where both have one processor. The sockets have a set of
+//! their own for that, which is one of the two descriptors that the driver's thread waits for. A
+//! round costs one system call, however many connections there are. Alarms, and the ends of
+//! connections, stay with the driver's thread.
 //!
 //! # No lost wake
 //! An alarm is entered under the lock. The thread computes how long it may sleep under the same
@@ -25,6 +25,7 @@
 //! under the lock of the rounds. The poller rings the bell after that, and the driver's thread
 //! looks there after each wake.
 
+use crate::bodies;
 use crate::lost::Lost;
 use crate::wire::{AfterTick, BUFFER, Wire, WireStep};
 use std::collections::{BTreeSet, HashMap};
@@ -81,6 +82,16 @@ struct Rounds {
     buffer: Vec<u8>,
 }
 
+/// What rounds have left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RoundsLeft {
+    Nothing,
+    /// Turns, which any thread may give.
+    Turns,
+    /// Ends of connections, for the driver's thread.
+    Ends,
+}
+
 /// A thread that reads the connections of its process in place of the driver's thread.
 ///
 /// For threads that wait for what arrives on some connection, and poll for a short time. What
@@ -91,8 +102,10 @@ pub struct LinkPolling(Arc<LinkDriver>);
 /// What a round of [`LinkPolling`] has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolledLinks {
-    /// Nothing has arrived, or another thread takes it.
+    /// Nothing has arrived.
     Nothing,
+    /// Another thread gives a round, which may be waiting for this thread's processor.
+    Elsewhere,
     /// Some connection had something to read or to write.
     Something,
 }
@@ -221,16 +234,22 @@ impl LinkDriver {
     fn work(&self) {
         let (mut woken, mut lingers) = (Vec::new(), None);
         while !self.ends(&mut lingers, Instant::now()) {
-            let is_busy = self.rounds.lock().is_busy();
-            self.watched.wait(&mut woken, self.time_to_sleep(is_busy, lingers));
+            let left = self.rounds.lock().left();
+            self.watched.wait(&mut woken, self.time_to_sleep(left, lingers));
             let mut rounds = self.rounds.lock();
-            self.round(&mut rounds);
+            if self.state().pollers == 0 {
+                self.round(&mut rounds);
+            }
             let lost = std::mem::take(&mut rounds.lost);
             drop(rounds);
             for (wire, why) in lost {
                 wire.end(why);
             }
-            for key in self.due(Instant::now()) {
+            let due = self.due(Instant::now());
+            if !due.is_empty() {
+                bodies::age();
+            }
+            for key in due {
                 let wire = self.state().wires.get(&key).cloned();
                 let Some(wire) = wire else { continue };
                 match wire.tick(Instant::now()) {
@@ -271,7 +290,7 @@ impl LinkDriver {
 
     /// A round on a thread that polls.
     fn poll(&self) -> PolledLinks {
-        let Some(mut rounds) = self.rounds.try_lock() else { return PolledLinks::Nothing };
+        let Some(mut rounds) = self.rounds.try_lock() else { return PolledLinks::Elsewhere };
         let found = self.round(&mut rounds);
         let has_lost = !rounds.lost.is_empty();
         drop(rounds);
@@ -302,7 +321,7 @@ impl LinkDriver {
         }
         drop(state);
         // Another holder of the lock looks there after it has let go.
-        if self.rounds.try_lock().is_some_and(|rounds| rounds.is_busy()) {
+        if self.rounds.try_lock().is_some_and(|rounds| rounds.left() != RoundsLeft::Nothing) {
             self.bell.notify();
         }
     }
@@ -312,8 +331,8 @@ impl LinkDriver {
     /// `lingers` is the time at which that is so, if nothing is added.
     fn ends(&self, lingers: &mut Option<Instant>, now: Instant) -> bool {
         // One lock after the other: a round takes the state's within its own.
-        let is_busy = self.rounds.lock().is_busy();
-        if is_busy || !self.state().wires.is_empty() {
+        let left = self.rounds.lock().left();
+        if left != RoundsLeft::Nothing || !self.state().wires.is_empty() {
             *lingers = None;
             return false;
         }
@@ -335,11 +354,14 @@ impl LinkDriver {
         drop(self.remove(number));
     }
 
-    fn time_to_sleep(&self, busy: bool, lingers: Option<Instant>) -> Option<Duration> {
-        if busy {
-            return Some(Duration::ZERO);
-        }
+    fn time_to_sleep(&self, left: RoundsLeft, lingers: Option<Instant>) -> Option<Duration> {
         let mut state = self.state();
+        match left {
+            RoundsLeft::Ends => return Some(Duration::ZERO),
+            // The last thread that polls rings the bell.
+            RoundsLeft::Turns if state.pollers == 0 => return Some(Duration::ZERO),
+            RoundsLeft::Turns | RoundsLeft::Nothing => {}
+        }
         state.sleeps = state.alarms.first().map(|&(at, _)| at).into_iter().chain(lingers).min();
         state.sleeps.map(|at| at.saturating_duration_since(Instant::now()))
     }
@@ -357,9 +379,12 @@ impl LinkDriver {
 }
 
 impl Rounds {
-    /// Returns `true` if the next round has something to do.
-    fn is_busy(&self) -> bool {
-        !(self.again.is_empty() && self.lost.is_empty())
+    fn left(&self) -> RoundsLeft {
+        match (self.lost.is_empty(), self.again.is_empty()) {
+            (false, _) => RoundsLeft::Ends,
+            (true, false) => RoundsLeft::Turns,
+            (true, true) => RoundsLeft::Nothing,
+        }
     }
 }
 

@@ -7,17 +7,18 @@
 //! All numbers are little endian. A body is a block as it lies in shared memory, or a message of
 //! `rpc`'s. The time left is in microseconds, 0 for no limit: it is not a point in time, because
 //! the clocks of two machines differ. Everything here is untrusted input from the peer. A length is
-//! compared with its maximum before it is used, and memory is allocated as the bytes arrive, never
-//! because a length asks for it.
+//! compared with its maximum before it is used. Memory is allocated as the bytes arrive, for at
+//! most [`AHEAD`] times as many, never because a length asks for it.
 //!
 //! There is no input or output here. [`crate::record`] cuts messages into pieces.
 
+use crate::bodies;
 use std::fmt;
 use std::mem::take;
 use std::time::Duration;
 use upcall_os::memory::free_in_pieces;
 use upcall_sched::PIECE;
-use upcall_shm::span::Span;
+use upcall_shm::span::{Span, bytes_of};
 
 /// Maximum length of a body, in bytes. A longer one is not sent.
 pub const MOST_BODY: usize = 256 << 20;
@@ -27,6 +28,9 @@ pub const MOST_ANSWER: usize = 16 << 20;
 
 /// Length of a message's header, in bytes.
 pub const HEAD: usize = 32;
+
+/// How many times as much memory as bytes have arrived is allocated for a body at most.
+const AHEAD: usize = 8;
 
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,6 +171,12 @@ impl FrameBody {
         all.part(0, self.len).unwrap_or(all)
     }
 
+    /// The valid bytes, as they lie in memory.
+    pub fn bytes(&self) -> &[u8] {
+        let all = bytes_of(&self.words);
+        all.get(..self.len).unwrap_or(all)
+    }
+
     /// Copies the valid bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -194,12 +204,21 @@ pub(crate) struct Filling {
 }
 
 impl Filling {
-    /// Adds bytes.
+    /// Adds bytes, of a body of which `left` are missing before them.
     ///
     /// # Errors
     /// There is no memory, and nothing was added.
-    pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<(), NoLinkMemory> {
-        self.words.try_reserve(bytes.len() / 8 + 2).map_err(|_| NoLinkMemory)?;
+    pub(crate) fn add(&mut self, bytes: &[u8], left: usize) -> Result<(), NoLinkMemory> {
+        let words = bytes.len() / 8 + 2;
+        if self.words.capacity() == 0
+            && let Some(spare) = bodies::spare(left / 8 + 2)
+        {
+            self.words = spare;
+        }
+        if self.words.capacity() - self.words.len() < words {
+            let ahead = left.min(AHEAD * bytes.len()) / 8 + 2;
+            self.words.try_reserve(words.max(ahead)).map_err(|_| NoLinkMemory)?;
+        }
         self.take(bytes);
         Ok(())
     }
@@ -244,10 +263,12 @@ impl Drop for Filling {
     }
 }
 
-/// Frees the memory in pieces, because a peer decided how long it is.
+/// Keeps the memory for the next body, or frees it in pieces: a peer decided how long it is.
 impl Drop for FrameBody {
     fn drop(&mut self) {
-        free_in_pieces(take(&mut self.words), PIECE, |_| {});
+        if let Some(words) = bodies::keep(take(&mut self.words)) {
+            free_in_pieces(words, PIECE, |_| {});
+        }
     }
 }
 

@@ -177,7 +177,7 @@ impl IncomingMessages {
             return Err(FrameError("more of a message than was allowed").into());
         }
         if let Some((filling, _)) = &mut message.filling {
-            filling.add(bytes)?;
+            filling.add(bytes, message.left)?;
         }
         message.left -= bytes.len();
         message.allowed -= bytes.len();

@@ -3,10 +3,16 @@
 //! They are kept until they are sent, and in a session that survives its connection until the peer
 //! has acknowledged them. A new connection sends them again from where the peer wants them.
 //!
+//! A long piece of a body is not copied: it stays in the body, which is kept with it. A message
+//! whose owner was dropped when all of it was sent may so keep its memory for longer. That is no
+//! more than what was being sent at one time, because new messages wait for the window.
+//!
 //! Positions count the bytes of records since the session began. There is no input or output here.
 
-use crate::frame::{FrameError, NoLinkMemory};
+use crate::frame::{FrameBody, FrameError, NoLinkMemory};
 use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// Size of a block of memory, in bytes. It holds four of TLS's records.
 const BLOCK: usize = 64 << 10;
@@ -23,10 +29,30 @@ pub enum Keeps {
     UntilAcknowledged,
 }
 
+/// Bytes that lie together.
+#[derive(Debug)]
+enum KeptBlock {
+    /// Records, or their beginnings.
+    Copied(Vec<u8>),
+    /// These bytes of a body.
+    Body(Arc<FrameBody>, Range<usize>),
+}
+
+impl KeptBlock {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Copied(bytes) => bytes,
+            Self::Body(body, part) => &body.bytes()[part.clone()],
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct KeptBytes {
-    blocks: VecDeque<Vec<u8>>,
+    blocks: VecDeque<KeptBlock>,
+    /// Bodies that are not kept any more. The holder of the lock drops them after it.
+    freed: Vec<Arc<FrameBody>>,
     /// Position of the first byte of the first block.
     base: u64,
     /// Position of the first byte that this connection has not sent.
@@ -39,7 +65,7 @@ pub struct KeptBytes {
 impl KeptBytes {
     /// Begins a session.
     pub fn new(keeps: Keeps) -> Self {
-        Self { blocks: VecDeque::new(), base: 0, next: 0, end: 0, keeps }
+        Self { blocks: VecDeque::new(), freed: Vec::new(), base: 0, next: 0, end: 0, keeps }
     }
 
     /// Changes how long sent bytes are kept.
@@ -55,18 +81,23 @@ impl KeptBytes {
         self.next == 0
     }
 
-    /// Allocates memory for `len` bytes, at most [`BLOCK`], and returns the block to add them to.
+    /// Allocates memory for `len` bytes, at most [`BLOCK`], and for one block after them. Returns
+    /// the block to add the bytes to.
     ///
     /// # Errors
     /// There is no memory.
     fn room(&mut self, len: usize) -> Result<&mut Vec<u8>, NoLinkMemory> {
-        let fits = |block: &Vec<u8>| block.len() + len <= BLOCK;
+        self.blocks.try_reserve(2).map_err(|_| NoLinkMemory)?;
+        let fits = |block: &KeptBlock| match block {
+            KeptBlock::Copied(bytes) => bytes.len() + len <= BLOCK,
+            KeptBlock::Body(..) => false,
+        };
         if !self.blocks.back().is_some_and(fits) {
-            self.blocks.try_reserve(1).map_err(|_| NoLinkMemory)?;
-            self.blocks.push_back(Vec::new());
+            self.blocks.push_back(KeptBlock::Copied(Vec::new()));
         }
-        let last = self.blocks.len() - 1;
-        let block = &mut self.blocks[last];
+        let Some(KeptBlock::Copied(block)) = self.blocks.back_mut() else {
+            return Err(NoLinkMemory);
+        };
         let reserved = match block.is_empty() && len > BLOCK / 16 {
             true => block.try_reserve_exact(BLOCK),
             false => block.try_reserve(len),
@@ -93,17 +124,41 @@ impl KeptBytes {
         Ok(())
     }
 
+    /// Adds bytes, at most [`BLOCK`], and after them a part of a body, which is not copied.
+    ///
+    /// # Errors
+    /// There is no memory, and nothing was added.
+    pub fn add_with(
+        &mut self,
+        bytes: &[u8],
+        body: &Arc<FrameBody>,
+        part: Range<usize>,
+    ) -> Result<(), NoLinkMemory> {
+        self.add(bytes.len(), |block| block.extend_from_slice(bytes))?;
+        self.end += part.len() as u64;
+        self.blocks.push_back(KeptBlock::Body(body.clone(), part));
+        Ok(())
+    }
+
     /// Bytes that this connection has not sent, as far as they lie together.
     pub fn unsent(&self) -> &[u8] {
+        self.unsent_pieces().next().unwrap_or_default()
+    }
+
+    /// All bytes that this connection has not sent.
+    pub fn unsent_pieces(&self) -> impl Iterator<Item = &[u8]> {
         let mut start = self.base;
-        for block in &self.blocks {
-            let end = start + block.len() as u64;
-            if self.next < end {
-                return &block[(self.next - start) as usize..];
-            }
-            start = end;
-        }
-        &[]
+        self.blocks.iter().filter_map(move |block| {
+            let bytes = block.bytes();
+            let sent = self.next.saturating_sub(start);
+            start += bytes.len() as u64;
+            usize::try_from(sent).ok().and_then(|sent| bytes.get(sent..)).filter(|b| !b.is_empty())
+        })
+    }
+
+    /// Takes the bodies that are not kept any more, to be dropped outside a lock.
+    pub fn take_freed(&mut self) -> Vec<Arc<FrameBody>> {
+        std::mem::take(&mut self.freed)
     }
 
     /// Number of bytes that this connection has not sent.
@@ -163,20 +218,25 @@ impl KeptBytes {
         loop {
             let is_last = self.blocks.len() == 1;
             let Some(first) = self.blocks.front_mut() else { return };
-            let len = first.len() as u64;
+            let len = first.bytes().len() as u64;
             if self.base + len > position {
                 return;
             }
             self.base += len;
-            if is_last && len < BLOCK as u64 {
+            if let KeptBlock::Copied(bytes) = first
+                && is_last
+                && len < BLOCK as u64
+            {
                 // An idle link keeps one small block, so that a call need not allocate one.
-                first.clear();
-                if first.capacity() > IDLE {
-                    first.shrink_to(IDLE);
+                bytes.clear();
+                if bytes.capacity() > IDLE {
+                    bytes.shrink_to(IDLE);
                 }
                 return;
             }
-            self.blocks.pop_front();
+            if let Some(KeptBlock::Body(body, _)) = self.blocks.pop_front() {
+                self.freed.push(body);
+            }
         }
     }
 }
@@ -215,6 +275,35 @@ mod tests {
         kept.acknowledged(200_000).unwrap();
         assert!(kept.acknowledged(300_001).is_err());
         assert!(kept.resume(0).is_err() && kept.resume(300_001).is_err());
+    }
+
+    #[test]
+    fn bodies_are_kept_where_they_are_and_freed_when_they_were_received() {
+        let mut kept = KeptBytes::new(Keeps::UntilAcknowledged);
+        let bytes: Vec<u8> = (0..50_000u32).map(|n| (n * 7) as u8).collect();
+        let body = Arc::new(FrameBody::from(&*bytes));
+        let mut all = Vec::new();
+        for part in [0..20_000, 20_000..20_000, 20_000..50_000] {
+            kept.add_with(b"head", &body, part.clone()).unwrap();
+            all.extend_from_slice(b"head");
+            all.extend_from_slice(&bytes[part]);
+        }
+        assert_eq!(kept.unsent_pieces().collect::<Vec<_>>().concat(), all);
+        kept.sent(10);
+        assert_eq!(kept.unsent_pieces().collect::<Vec<_>>().concat(), all[10..]);
+        assert_eq!(send_all(&mut kept), all[10..]);
+        let freed = |kept: &mut KeptBytes| {
+            let count = kept.take_freed().len();
+            (count, Arc::strong_count(&body))
+        };
+        kept.acknowledged(20_003).unwrap();
+        assert_eq!(freed(&mut kept), (0, 4));
+        kept.resume(20_004).unwrap();
+        assert_eq!(freed(&mut kept), (1, 3));
+        assert_eq!(send_all(&mut kept), all[20_004..]);
+        kept.acknowledged(all.len() as u32).unwrap();
+        assert_eq!(freed(&mut kept), (2, 1));
+        assert_eq!((kept.count(), kept.unsent().len()), (0, 0));
     }
 
     #[test]

@@ -2,11 +2,11 @@
 //!
 //! What: messages in both directions over one connection, as a state machine without input or
 //! output ([`link`], and what it consists of: [`frame`], [`record`], [`reader`], [`incoming`],
-//! [`outgoing`], [`kept`]); what protects a connection ([`secure`], [`tls`], by the identities of
-//! hosts in [`identity`]); its socket ([`wire`]), which one thread of the process drives
-//! ([`driver`]); the calling end, on which many calls wait for their replies at once ([`caller`],
-//! [`dial`], [`reach`]); the listener that admits a server's connections ([`door`], [`lobby`],
-//! [`listen`], [`admitted`]); and the names of servers on other hosts ([`address`]).
+//! [`outgoing`], [`kept`], [`bodies`]); what protects a connection ([`secure`], [`tls`], by the
+//! identities of hosts in [`identity`]); its socket ([`wire`]), which one thread of the process
+//! drives ([`driver`]); the calling end, on which many calls wait for their replies at once
+//! ([`caller`], [`dial`], [`reach`]); the listener that admits a server's connections ([`door`],
+//! [`lobby`], [`listen`], [`admitted`]); and the names of servers on other hosts ([`address`]).
 //!
 //! What not: names, bindings and values, which belong to `rpc`.
 //!
@@ -24,6 +24,7 @@
 pub mod address;
 pub mod admitted;
 pub mod attend;
+pub mod bodies;
 pub mod caller;
 pub mod dial;
 pub mod door;

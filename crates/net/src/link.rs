@@ -27,21 +27,24 @@
 //! URPC section 3 (a channel for each pair, flow control above it); the resumption is TCP's sliding
 //! window one layer up, because TCP's own ends with its connection.
 
-use crate::frame::{FrameError, FrameHeader, NoLinkMemory};
+use crate::frame::{FrameBody, FrameError, FrameHeader, NoLinkMemory};
 use crate::incoming::{IncomingMessages, LinkEvent, NoPiece, Told, Wanted};
 use crate::kept::{Keeps, KeptBytes};
-use crate::outgoing::{GivenUp, MessageLane, OutMessage, OutgoingMessages};
+use crate::outgoing::{DoneMessage, GivenUp, MessageLane, OutMessage, OutgoingMessages};
 use crate::reader::{ReadPiece, RecordReader};
 use crate::record::{HELLO, Hello, RecordHeader, RecordKind, SessionKey, SessionStart, VERSION};
 use std::fmt;
+use std::io::IoSlice;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Maximum number of bytes of records that a peer has not acknowledged.
 pub const WINDOW: u64 = 1 << 20;
-/// Number of bytes received after which they are acknowledged, if no record is sent anyway.
-const ACKNOWLEDGE: u64 = 64 << 10;
+/// Number of bytes received after which they are acknowledged, if no record is sent anyway: a
+/// quarter of the window, so that the peer need not wait for it.
+const ACKNOWLEDGE: u64 = WINDOW / 4;
 /// Number of bytes that are prepared for the connection at a time.
-const PREPARED: u64 = 64 << 10;
+const PREPARED: u64 = (64 << 10) + 1;
 
 /// Time over which messages that have begun must make progress.
 pub const GRACE: Duration = Duration::from_secs(10);
@@ -125,6 +128,13 @@ enum LinkPhase {
     Sends,
     /// Records.
     Open,
+}
+
+/// Messages that were sent or given up, and bodies that were received.
+pub struct DoneMessages {
+    /// The messages.
+    pub messages: Vec<DoneMessage>,
+    _bodies: Vec<Arc<FrameBody>>,
 }
 
 /// See the module.
@@ -320,6 +330,27 @@ impl HostLink {
         Ok(self.kept.unsent())
     }
 
+    /// The next bytes for the connection, in as many pieces as `pieces` has room for. The first one
+    /// is what [`output`](Self::output) returns. Returns the number of pieces.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn output_pieces<'a>(&'a mut self, pieces: &mut [IoSlice<'a>]) -> Result<usize, LinkError> {
+        if self.output()?.is_empty() {
+            return Ok(0);
+        }
+        if let (false, Some(first)) = (self.hello.is_empty(), pieces.first_mut()) {
+            *first = IoSlice::new(&self.hello);
+            return Ok(1);
+        }
+        let mut count = 0;
+        for (piece, unsent) in pieces.iter_mut().zip(self.kept.unsent_pieces()) {
+            *piece = IoSlice::new(unsent);
+            count += 1;
+        }
+        Ok(count)
+    }
+
     /// The connection has taken the first `count` bytes of the last output.
     pub fn sent(&mut self, count: usize) {
         if self.hello.is_empty() {
@@ -330,8 +361,8 @@ impl HostLink {
     }
 
     /// Takes the messages that are sent or given up, to be dropped outside a lock.
-    pub fn take_done(&mut self) -> Vec<OutMessage> {
-        self.outgoing.take_done()
+    pub fn take_done(&mut self) -> DoneMessages {
+        DoneMessages { messages: self.outgoing.take_done(), _bodies: self.kept.take_freed() }
     }
 
     fn sends(&self) -> bool {

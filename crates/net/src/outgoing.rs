@@ -14,9 +14,14 @@ use crate::record::{FIRST_PIECE, MOST_PAYLOAD, RECORD, RecordHeader, RecordKind}
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 
 /// Number of bytes of a body that are sent before the receiver has allowed any.
 pub const UNASKED: usize = 256 << 10;
+
+/// Length from which a piece of a body is not copied, in bytes. A copy of a short one costs less
+/// than another part of what is sent.
+const LONG_PIECE: usize = 2 << 10;
 
 /// Maximum number of records that tell the peer something about its messages and wait to be sent.
 const MOST_CONTROLS: usize = 4096;
@@ -43,6 +48,18 @@ impl fmt::Debug for OutMessage {
     }
 }
 
+/// A message that was sent or given up, to be dropped.
+pub struct DoneMessage {
+    _message: OutMessage,
+    _shared: Option<Arc<FrameBody>>,
+}
+
+impl From<QueuedMessage> for DoneMessage {
+    fn from(queued: QueuedMessage) -> Self {
+        Self { _message: queued.message, _shared: queued.shared }
+    }
+}
+
 /// How far a message that was given up had come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GivenUp {
@@ -54,6 +71,9 @@ pub enum GivenUp {
 
 struct QueuedMessage {
     message: OutMessage,
+    /// Number of bytes of the body. Once a part of it was sent in place, the body is in `shared`.
+    len: usize,
+    shared: Option<Arc<FrameBody>>,
     /// Chosen when it begins.
     number: Option<u32>,
     /// Number of bytes of the body that were sent, and that may be.
@@ -76,7 +96,7 @@ pub struct OutgoingMessages {
     next: u32,
     messages: usize,
     /// Messages that are sent or given up. The holder of the lock drops them after it.
-    done: Vec<OutMessage>,
+    done: Vec<DoneMessage>,
 }
 
 impl fmt::Debug for OutgoingMessages {
@@ -88,9 +108,11 @@ impl fmt::Debug for OutgoingMessages {
 impl OutgoingMessages {
     /// Adds a message to the end of a lane.
     pub fn add(&mut self, lane: MessageLane, mut message: OutMessage) {
-        message.head.len = message.body.len;
+        let len = message.body.len;
+        message.head.len = len;
         let queue = self.lanes.entry(lane).or_default();
-        let queued = QueuedMessage { message, number: None, done: 0, allowed: UNASKED };
+        let (number, shared) = (None, None);
+        let queued = QueuedMessage { message, len, shared, number, done: 0, allowed: UNASKED };
         let is_short = queued.is_short();
         queue.push_back(queued);
         self.messages += 1;
@@ -127,7 +149,7 @@ impl OutgoingMessages {
                 self.open.remove(&number);
                 self.controls.push_back((RecordKind::Reset, number, 0));
             }
-            self.done.push(queued.message);
+            self.done.push(queued.into());
         }
         GivenUp::Unsent
     }
@@ -170,14 +192,14 @@ impl OutgoingMessages {
     }
 
     /// Takes the messages that are sent or given up.
-    pub fn take_done(&mut self) -> Vec<OutMessage> {
+    pub fn take_done(&mut self) -> Vec<DoneMessage> {
         std::mem::take(&mut self.done)
     }
 
     /// Drops all messages.
     pub fn clear(&mut self) {
         let lanes = std::mem::take(&mut self.lanes);
-        self.done.extend(lanes.into_values().flatten().map(|queued| queued.message));
+        self.done.extend(lanes.into_values().flatten().map(DoneMessage::from));
         (self.short, self.long, self.open) = Default::default();
         (self.messages, self.controls) = Default::default();
     }
@@ -235,7 +257,7 @@ impl OutgoingMessages {
         };
         queued.number = Some(message);
         self.ahead = if short.is_some() { self.ahead + written } else { 0 };
-        if queued.done == queued.message.body.len {
+        if queued.done == queued.len {
             self.open.remove(&message);
             self.finish(lane);
             return Ok(());
@@ -254,7 +276,7 @@ impl OutgoingMessages {
         let Some(queue) = self.lanes.get_mut(&lane) else { return };
         if let Some(queued) = queue.pop_front() {
             self.messages -= 1;
-            self.done.push(queued.message);
+            self.done.push(queued.into());
         }
         match queue.front().map(QueuedMessage::is_short) {
             Some(is_short) => self.turn(is_short).push_back(lane),
@@ -269,7 +291,7 @@ impl OutgoingMessages {
 
 impl QueuedMessage {
     fn is_short(&self) -> bool {
-        self.message.body.len <= FIRST_PIECE
+        self.len <= FIRST_PIECE
     }
 
     /// Writes a record. Returns its length.
@@ -279,22 +301,29 @@ impl QueuedMessage {
         kept: &mut KeptBytes,
         received: u32,
     ) -> Result<usize, NoLinkMemory> {
-        let OutMessage { head, body, .. } = &self.message;
         let begins = self.number.is_none();
         let (kind, most, fixed) = match begins {
             true => (RecordKind::Begin, FIRST_PIECE, HEAD),
             false => (RecordKind::More, MOST_PAYLOAD, 0),
         };
-        let len = (body.len - self.done).min(most).min(self.allowed - self.done);
+        let len = (self.len - self.done).min(most).min(self.allowed - self.done);
         let record = RecordHeader { kind, len: fixed + len, message, received };
-        kept.add(RECORD + fixed + len, |block| {
-            block.extend_from_slice(&record.to_bytes());
-            if begins {
-                block.extend_from_slice(&head.to_bytes());
-            }
-            let piece = body.view().part(self.done, len);
-            piece.iter().for_each(|piece| piece.append_to(block));
-        })?;
+        let mut beginning = [0; RECORD + HEAD];
+        beginning[..RECORD].copy_from_slice(&record.to_bytes());
+        beginning[RECORD..].copy_from_slice(&self.message.head.to_bytes());
+        let beginning = &beginning[..RECORD + fixed];
+        let part = self.done..self.done + len;
+        if len >= LONG_PIECE {
+            let body = &mut self.message.body;
+            let shared = self.shared.get_or_insert_with(|| Arc::new(std::mem::take(body)));
+            kept.add_with(beginning, shared, part)?;
+        } else {
+            let body = self.shared.as_deref().unwrap_or(&self.message.body);
+            kept.add(beginning.len() + len, |block| {
+                block.extend_from_slice(beginning);
+                block.extend_from_slice(&body.bytes()[part]);
+            })?;
+        }
         self.done += len;
         Ok(RECORD + fixed + len)
     }

@@ -9,9 +9,6 @@ use std::fmt;
 use std::io::{self, IoSlice, Write};
 use std::net::TcpStream;
 
-/// Number of plain bytes that are protected at a time: those of four records of TLS.
-const PIECE: usize = 64 << 10;
-
 /// See the module.
 #[derive(Debug)]
 pub enum Secure {
@@ -102,30 +99,31 @@ impl Secure {
 
     /// Protects bytes, and writes them if the kernel takes them. Returns how many were taken; 0 if
     /// the kernel takes none.
-    pub(crate) fn put(&mut self, bytes: &[u8], stream: &TcpStream) -> Result<usize, SecureError> {
+    pub(crate) fn put(
+        &mut self,
+        pieces: &[IoSlice<'_>],
+        stream: &TcpStream,
+    ) -> Result<usize, SecureError> {
         match self {
-            Self::Clear => taken(Socket(stream).write(bytes)),
-            Self::Tls(channel) => {
-                let piece = &bytes[..bytes.len().min(PIECE)];
-                channel.put(piece);
-                Ok(piece.len())
-            }
+            Self::Clear => taken(Socket(stream).write_vectored(pieces)),
+            Self::Tls(channel) => Ok(channel.put_pieces(pieces)),
         }
     }
 
-    /// Takes bytes of the network, and adds the plain ones.
-    pub(crate) fn take(
+    /// Takes bytes of the network, and hands the plain ones to `each`, in order. If that fails,
+    /// nothing more is taken, and its error is the value within.
+    pub(crate) fn take<E>(
         &mut self,
         bytes: &mut &[u8],
-        plain: &mut Vec<u8>,
-    ) -> Result<(), SecureError> {
-        match self {
-            Self::Clear => plain.extend_from_slice(bytes),
-            Self::Tls(channel) => channel.take(bytes, plain).map_err(SecureError::Tls)?,
-        }
+        mut each: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<Result<(), E>, SecureError> {
+        let taken = match self {
+            Self::Clear => each(bytes),
+            Self::Tls(channel) => channel.take_each(bytes, each).map_err(SecureError::Tls)?,
+        };
         // What follows the end of a protected connection means nothing.
         *bytes = &[];
-        Ok(())
+        Ok(taken)
     }
 
     /// Ends this direction of the connection.

@@ -26,8 +26,9 @@ use rustls::{
     AlertDescription, CertificateError, ClientConnection, Connection, Error, HandshakeKind,
     OtherError, ServerConnection,
 };
+use std::convert::Infallible;
 use std::fmt;
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, IoSlice, Write};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -92,6 +93,24 @@ impl TlsChannel {
     /// The connection cannot go on. An alert for the peer may be in the output. `plain` may have
     /// got what arrived before the fault.
     pub fn take(&mut self, bytes: &mut &[u8], plain: &mut Vec<u8>) -> Result<(), TlsError> {
+        let add = |piece: &[u8]| {
+            plain.extend_from_slice(piece);
+            Ok(())
+        };
+        let Ok(()) = self.take_each::<Infallible>(bytes, add)?;
+        Ok(())
+    }
+
+    /// Like [`take`](Self::take), but hands each piece of plaintext to `each`, in order. If that
+    /// fails, nothing more is taken, and its error is the value within.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn take_each<E>(
+        &mut self,
+        bytes: &mut &[u8],
+        mut each: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<Result<(), E>, TlsError> {
         while !bytes.is_empty() {
             let read = self.connection.read_tls(bytes);
             let read = read.map_err(|error| TlsError::Broken { what: error.to_string() })?;
@@ -100,13 +119,16 @@ impl TlsChannel {
                 self.agree()?;
             }
             if self.agreed {
-                self.read_plain(plain)?;
+                let taken = self.read_plain(&mut each)?;
+                if taken.is_err() {
+                    return Ok(taken);
+                }
             }
             if read == 0 {
-                return Ok(());
+                break;
             }
         }
-        Ok(())
+        Ok(Ok(()))
     }
 
     /// Checks that both sides speak the same protocol inside of TLS. rustls lets a peer leave it
@@ -122,19 +144,21 @@ impl TlsChannel {
         Ok(())
     }
 
-    fn read_plain(&mut self, plain: &mut Vec<u8>) -> Result<(), TlsError> {
+    fn read_plain<E>(
+        &mut self,
+        each: &mut impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<Result<(), E>, TlsError> {
         let mut reader = self.connection.reader();
         loop {
-            let length = match reader.fill_buf() {
-                Ok(piece) => {
-                    plain.extend_from_slice(piece);
-                    piece.len()
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            let piece = match reader.fill_buf() {
+                Ok([]) => return Ok(Ok(())),
+                Ok(piece) => piece,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Ok(())),
                 Err(error) => return Err(TlsError::Broken { what: error.to_string() }),
             };
-            if length == 0 {
-                return Ok(());
+            let (taken, length) = (each(piece), piece.len());
+            if taken.is_err() {
+                return Ok(taken);
             }
             reader.consume(length);
         }
@@ -148,6 +172,12 @@ impl TlsChannel {
     pub fn put(&mut self, plain: &[u8]) {
         // A writer without a limit takes everything.
         let _ = self.connection.writer().write_all(plain);
+    }
+
+    /// Like [`put`](Self::put), with bytes that lie in several places. Returns their number.
+    pub fn put_pieces(&mut self, pieces: &[IoSlice<'_>]) -> usize {
+        // A writer without a limit takes everything.
+        self.connection.writer().write_vectored(pieces).unwrap_or(0)
     }
 
     /// Returns `true` if there are bytes for the network.

@@ -48,7 +48,7 @@ use crate::record::SessionKey;
 use crate::secure::{Secure, Wrote};
 use rustix::net::sockopt;
 use std::fmt;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -70,10 +70,14 @@ pub const JUDGED_AGAIN: Duration = Duration::from_secs(5);
 /// Time after which the driver looks at a socket that cannot report.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Number of bytes that are written, without a pause for others who want the lock.
-const WRITTEN: usize = 128 << 10;
+const WRITTEN: usize = 256 << 10;
 /// Number of bytes that the kernel holds and has not sent, beyond which it takes no more. A message
 /// that is sent next waits for these bytes.
-const UNSENT: u32 = 128 << 10;
+const UNSENT: u32 = 256 << 10;
+
+/// Maximum number of pieces that are written at once: four records of a long message and some short
+/// ones.
+const PIECES: usize = 16;
 
 /// The lane of farewells. Those of replies have the numbers of their calls.
 const FAREWELLS: MessageLane = 1 << 32;
@@ -158,8 +162,6 @@ struct WireCore {
     checks: Option<Instant>,
     /// The next time at which the other host is judged.
     judges: Option<Instant>,
-    /// Plain bytes of the last read.
-    plain: Vec<u8>,
 }
 
 impl fmt::Debug for Wire {
@@ -204,7 +206,6 @@ impl Wire {
             driven: None,
             checks: None,
             judges: None,
-            plain: Vec::new(),
         };
         Arc::new(Self {
             stream,
@@ -512,11 +513,12 @@ impl WireCore {
             if self.secure.write(stream)? == Wrote::Some {
                 return Ok(WroteAll::Full);
             }
-            let output = self.link.output()?;
-            if output.is_empty() {
+            let mut pieces = [IoSlice::new(&[]); PIECES];
+            let count = self.link.output_pieces(&mut pieces)?;
+            if count == 0 {
                 return Ok(WroteAll::Yes);
             }
-            let count = self.secure.put(output, stream)?;
+            let count = self.secure.put(&pieces[..count], stream)?;
             if count == 0 {
                 return Ok(WroteAll::Full);
             }

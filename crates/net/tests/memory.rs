@@ -5,7 +5,7 @@ use upcall_net::incoming::LinkEvent;
 use upcall_net::link::LinkError;
 use upcall_net::record::{HELLO, Hello};
 use upcall_net::{
-    Frame, FrameBody, FrameHeader, FrameKind, HostLink, LinkTerms, OutMessage, Wanted,
+    Frame, FrameBody, FrameHeader, FrameKind, HostLink, LinkTerms, OutMessage, Wanted, bodies,
 };
 use upcall_os::ration::{self, Rationed};
 
@@ -81,17 +81,22 @@ impl Ends {
 
 #[test]
 fn each_message_arrives_once_whatever_memory_is_refused() {
-    // A short message, and long ones on two lanes.
-    let bodies = [(0, 90), (1, 1 << 20), (2, 9), (1, 700_001), (0, 300_003), (2, 120_000)];
+    // Long messages on several lanes, whose bodies take memory where they arrive, and short ones,
+    // which take memory where they are sent.
+    let long = [(0, 90), (1, 1 << 20), (2, 9), (1, 700_001), (0, 300_003), (2, 120_000)];
+    let short = (0..200).map(|number| (3 + number % 2, 1500 + number as usize));
+    let bodies: Vec<(u64, usize)> = long.into_iter().chain(short).collect();
     let mut refusals = [0; 2];
     for nth in 1.. {
         let link = HostLink::client([7; 16], TERMS);
-        let mut ends = Ends { client: link, server: None, came: Vec::with_capacity(9) };
-        for (call, (lane, len)) in bodies.into_iter().enumerate() {
+        let mut ends = Ends { client: link, server: None, came: Vec::with_capacity(bodies.len()) };
+        for (call, &(lane, len)) in bodies.iter().enumerate() {
             let head = FrameHeader { call: call as u32, ..FrameHeader::of(FrameKind::Call) };
             let body = FrameBody::from(&*body(call as u32, len));
             ends.client.send(lane, OutMessage { head, body, owner: None });
         }
+        // What the last round has left would be used first.
+        (0..2).for_each(|_| bodies::age());
         ration::refuse(nth, LEAST);
         let mut cuts = 0;
         while let Err(error) = ends.connected(bodies.len()) {

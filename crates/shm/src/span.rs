@@ -8,6 +8,7 @@
 //! out of shared memory by another way, so a build with debug assertions can count what was copied
 //! ([`copied`]).
 
+use std::collections::TryReserveError;
 use std::io;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -66,6 +67,12 @@ pub fn read_singly() -> Option<u64> {
     return Some(READ_SINGLY.load(Relaxed));
     #[cfg(not(debug_assertions))]
     return None;
+}
+
+/// The bytes of private words, as they lie in memory.
+pub fn bytes_of(words: &[u64]) -> &[u8] {
+    // SAFETY: the words are initialised, lie together, and are borrowed for as long as the bytes.
+    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
 }
 
 /// Why bytes could not become text.
@@ -268,6 +275,28 @@ impl<'a> Span<'a> {
         let len = to.len() + self.len;
         // SAFETY: these bytes have just been written.
         unsafe { to.set_len(len) };
+    }
+
+    /// Appends all its bytes to `to`, and zeros up to a whole word.
+    ///
+    /// # Errors
+    /// There is no memory, and nothing was added.
+    pub fn append_to_words(&self, to: &mut Vec<u64>) -> Result<(), TryReserveError> {
+        let words = self.len.div_ceil(8);
+        to.try_reserve(words)?;
+        self.prefetch();
+        let before = to.len();
+        let room = to.spare_capacity_mut();
+        if let Some(last) = words.checked_sub(1) {
+            room[last].write(0);
+        }
+        // SAFETY: the spare capacity's pointer is not null, even if it is empty.
+        let target = unsafe { NonNull::new_unchecked(room.as_mut_ptr().cast::<u8>()) };
+        // SAFETY: `try_reserve` made room for `words` words that no other code can reach.
+        unsafe { move_bytes(self.start, target, self.len, STRING_COPY) };
+        // SAFETY: these words have just been written: the last one before the bytes in it.
+        unsafe { to.set_len(before + words) };
+        Ok(())
     }
 
     /// A copy as text; `None` if the bytes are not UTF-8.

@@ -347,7 +347,7 @@ fn a_message_that_is_given_up_ends_on_both_sides() {
     pair.settle(4096).unwrap();
     assert_eq!(pair.server.given_up, [1]);
     assert!(pair.server.link.incoming.is_between());
-    assert_eq!(pair.client.link.take_done().len(), 3);
+    assert_eq!(pair.client.link.take_done().messages.len(), 3);
 }
 
 #[test]

@@ -4,7 +4,6 @@ use super::{Wire, WireCore, WroteAll};
 use crate::attend::{Attend, dispatch, take};
 use crate::incoming::LinkEvent;
 use crate::lost::Lost;
-use crate::secure::Secure;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -167,16 +166,7 @@ impl WireCore {
         attend: &mut dyn Attend,
         events: &mut Vec<LinkEvent>,
     ) -> Result<(), Lost> {
-        let Self { link, secure, plain, .. } = self;
-        if let Secure::Clear = secure {
-            return take(link, bytes, now, attend, events);
-        }
-        while !bytes.is_empty() {
-            plain.clear();
-            let protected = secure.take(bytes, plain);
-            take(link, plain, now, attend, events)?;
-            protected?;
-        }
-        Ok(())
+        let Self { link, secure, .. } = self;
+        secure.take(bytes, |plain| take(link, plain, now, attend, events))?
     }
 }

@@ -6,12 +6,12 @@ use crate::binding::{Binding, ServerLocation};
 use crate::encode::{Encoder, block_len};
 use crate::error::CallError;
 use crate::interface::Limits;
-use crate::pace::zeroed;
+use crate::pace::zeroed_in;
 use crate::server::outcome;
 use crate::value::{Get, Put};
 use std::sync::Arc;
 use upcall_net::frame::MOST_BODY;
-use upcall_net::{Frame, FrameBody, FrameKind, LateFrame};
+use upcall_net::{Frame, FrameBody, FrameKind, LateFrame, bodies};
 use upcall_sched::{NoReply, run_late};
 use upcall_shm::slot::{INLINE, NO_ASTACK, SlotMessage, ValueLocation};
 use upcall_shm::span::{Span, WritableSpan};
@@ -52,7 +52,9 @@ impl Binding {
                 error: format!("a message over the network has {MOST_BODY} at most"),
             });
         }
-        let words = zeroed(len.div_ceil(8)).ok_or(NoReply::NoMemory { bytes: len })?;
+        let words = len.div_ceil(8);
+        let words = zeroed_in(bodies::spare(words).unwrap_or_default(), words);
+        let words = words.ok_or(NoReply::NoMemory { bytes: len })?;
         let mut block = FrameBody { words, len };
         if len > 0 {
             Encoder::block(WritableSpan::of_words(&mut block.words), args, limits, None)?;

@@ -111,6 +111,17 @@ const fn words_of(len: usize) -> u64 {
     1 + len.div_ceil(8) as u64
 }
 
+/// What a sender that diverts goes on in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextSegment {
+    /// A spare, whose pages are there.
+    Spare,
+    /// New memory: the receiver has left no spare yet.
+    New,
+    /// Memory of its own, because the message does not fit into a spare.
+    Own,
+}
+
 /// The memory of a queue, as one of its ends sees it.
 pub trait QueueMemory {
     /// Home, or a segment.

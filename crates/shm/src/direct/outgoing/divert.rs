@@ -124,6 +124,20 @@ impl<M: QueueMemory> Outgoing<M> {
         Ok(())
     }
 
+    /// What the next segment would be made of, for a message of `len` bytes.
+    pub fn next_segment(&mut self, len: usize) -> NextSegment {
+        self.hear();
+        let words = self.memory.segment_words();
+        let run = SegmentRun::of(words_of(len), words, self.segments, M::SEGMENTS);
+        if run.is_none_or(|run| run.many > 1) {
+            NextSegment::Own
+        } else if self.spares.iter().any(|spare| self.is_free(spare)) {
+            NextSegment::Spare
+        } else {
+            NextSegment::New
+        }
+    }
+
     /// Reads the receiver's word about the segments, and ignores a value that cannot be true.
     fn hear(&mut self) {
         let said = self.told.diverted.load(Ordering::Acquire);

@@ -1,0 +1,96 @@
+//! Memory of long bodies, kept for the next ones.
+//!
+//! The kernel clears each page that a process gets, which takes longer than a copy of as many
+//! bytes. So a process whose bodies are long one after another keeps the memory of some: of
+//! [`MOST`] bytes at most, and only while such bodies come ([`age`]).
+
+use std::mem::take;
+use upcall_os::lock::KernelMutex;
+
+/// Length from which the memory of a body is kept, in bytes.
+const SHORTEST: usize = 32 << 10;
+
+/// Maximum number of bytes that are kept.
+const MOST: usize = 4 << 20;
+
+/// A body may get memory that is at most so many times longer.
+const WASTE: usize = 4;
+
+/// See the module.
+struct KeptBodies {
+    lists: Vec<Vec<u64>>,
+    bytes: usize,
+    /// Some were used since the last time that they aged.
+    used: bool,
+}
+
+static SPARES: KernelMutex<KeptBodies> =
+    KernelMutex::new(KeptBodies { lists: Vec::new(), bytes: 0, used: false });
+
+/// Empty memory for so many words, if some is kept.
+pub fn spare(words: usize) -> Option<Vec<u64>> {
+    if words * 8 < SHORTEST {
+        return None;
+    }
+    let mut spares = SPARES.lock();
+    let fits = |list: &Vec<u64>| (words..=WASTE * words).contains(&list.capacity());
+    let at = spares.lists.iter().position(fits)?;
+    let list = spares.lists.swap_remove(at);
+    spares.bytes -= list.capacity() * 8;
+    spares.used = true;
+    Some(list)
+}
+
+/// Keeps the memory of a body, or returns it.
+pub(crate) fn keep(mut list: Vec<u64>) -> Option<Vec<u64>> {
+    let bytes = list.capacity() * 8;
+    if !(SHORTEST..=MOST).contains(&bytes) {
+        return Some(list);
+    }
+    let mut spares = SPARES.lock();
+    if spares.bytes + bytes > MOST || spares.lists.try_reserve(1).is_err() {
+        return Some(list);
+    }
+    list.clear();
+    spares.bytes += bytes;
+    spares.lists.push(list);
+    None
+}
+
+/// Frees what is kept if none of it was used since the last call.
+pub fn age() {
+    let mut spares = SPARES.lock();
+    if !take(&mut spares.used) {
+        spares.bytes = 0;
+        let lists = take(&mut spares.lists);
+        drop(spares);
+        drop(lists);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One test, because all share what is kept.
+    #[test]
+    fn memory_is_kept_within_bounds_and_while_it_is_used() {
+        let of = |bytes: usize| Vec::<u64>::with_capacity(bytes / 8);
+        assert!(keep(of(SHORTEST - 8)).is_some() && keep(of(MOST + 8)).is_some());
+        let mut kept = 0;
+        while keep(vec![7; (512 << 10) / 8]).is_none() {
+            kept += 1;
+            assert!(kept <= 8, "more than the maximum");
+        }
+        assert!(spare(SHORTEST / 8 - 1).is_none() && spare((512 << 10) / 8 + 1).is_none());
+        assert!(spare((128 << 10) / 8 - 1).is_none(), "it would waste most of it");
+        let list = spare((128 << 10) / 8).unwrap();
+        assert!(list.is_empty() && list.capacity() >= (512 << 10) / 8);
+        age();
+        let list = spare((512 << 10) / 8).unwrap();
+        age();
+        age();
+        assert!(spare((512 << 10) / 8).is_none());
+        drop(list);
+    }
+}
