@@ -219,6 +219,14 @@ impl DeliveredQueue {
         }
     }
 
+    /// As [`far`](Self::far), for a use during which the queue may be brought again.
+    pub(crate) fn far_shared(&self) -> Option<Arc<dyn FarMember>> {
+        match self {
+            Self::Near { .. } => None,
+            Self::Far { other, .. } => Some(other.clone()),
+        }
+    }
+
     /// Reads the receiver's answer in place of the clerk.
     pub(crate) fn hear(&self, member: &Arc<Member>) {
         if let Self::Near { far, .. } = self {

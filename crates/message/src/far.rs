@@ -48,7 +48,11 @@ pub(crate) trait FarMember: fmt::Debug + Send + Sync {
     /// To be called after each message and report in the queue.
     fn launched(&self, safe_doorbell: &SafeDoorbell, doorbell: &Doorbell);
 
-    /// The same in an interrupt: takes no lock and allocates nothing.
+    /// To be called while this member waits for room in the queue.
+    fn make_room(&self);
+
+    /// The same as [`launched`](Self::launched) in an interrupt: takes no lock and allocates
+    /// nothing.
     fn launched_in_interrupt(&self, safe_doorbell: &SafeDoorbell, doorbell: &Doorbell);
 
     /// Maximum length of a message, in bytes.

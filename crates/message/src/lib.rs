@@ -66,6 +66,7 @@ mod invitation;
 mod kinds;
 mod link;
 mod looks;
+mod making_room;
 mod member;
 mod message;
 mod news;

@@ -216,6 +216,11 @@ impl MemberLink {
         self.wake();
     }
 
+    /// The way to the receiver, if it is on another host.
+    pub(crate) fn far(&self) -> Option<Arc<dyn FarMember>> {
+        self.brought.far_shared()
+    }
+
     /// The same in an interrupt.
     pub(crate) fn launched_in_interrupt(&self) {
         point(Point::MemberLaunched);

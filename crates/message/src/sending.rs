@@ -3,6 +3,7 @@
 use crate::buffering::OwnBuffers;
 use crate::error::SendError;
 use crate::link::{MemberLink, Outward, Why, answer_within};
+use crate::making_room::MakingRoom;
 use crate::message::Kind;
 use crate::payload::{Payload, Writer};
 use crate::proto::flow::Pause;
@@ -26,6 +27,7 @@ struct SendRequest<'a, T: ?Sized> {
     value: &'a T,
     patience: SendDeadline,
     give_way: GiveWay,
+    making_room: MakingRoom,
 }
 
 impl<T: Payload + ?Sized> Sending for SendRequest<'_, T> {
@@ -84,8 +86,11 @@ impl<T: Payload + ?Sized> Sending for SendRequest<'_, T> {
     }
 
     fn pause(&mut self, pause: Pause) {
-        if let Pause::Long = pause {
+        if pause == Pause::Long {
+            self.making_room = MakingRoom::default();
             self.group.nap();
+        } else {
+            self.making_room.step(self.group, self.to, pause);
         }
         self.give_way.step();
     }
@@ -162,12 +167,13 @@ impl Group {
     ///
     /// # Blocking
     /// Waits for room, not for the receiver. In the queue it waits no longer than the group's
-    /// [timeout](crate::GroupBuilder::timeout): then messages go to a buffer. If this member has
-    /// used up its share of that ([`GroupBuilder::limit`](crate::GroupBuilder::limit)), if little
-    /// memory is left, or without a timeout, it waits until the receiver has taken some messages,
-    /// without limit: the receiver may be slow, or stopped. The first message to each member takes
-    /// some 0.1 ms more, and 5 ms if that member is stopped. A message from a member to itself is
-    /// there at once.
+    /// [timeout](crate::GroupBuilder::timeout): then messages go to a buffer. While the receiver
+    /// takes messages, it waits up to 8 ms for each MiB of the buffer beyond two. If this member
+    /// has used up its share of that ([`GroupBuilder::limit`](crate::GroupBuilder::limit)), if
+    /// little memory is left, or without a timeout, it waits until the receiver has taken some
+    /// messages, without limit: the receiver may be slow, or stopped. The first message to each
+    /// member takes some 0.1 ms more, and 5 ms if that member is stopped. A message from a member
+    /// to itself is there at once.
     ///
     /// While it waits, it runs the handlers of the messages that arrive, as [`poll`](Self::poll)
     /// does, so members that flood each other make progress. It runs none in an [atomic
@@ -279,7 +285,9 @@ impl Group {
     ) -> Result<(), SendError> {
         let _busy = self.busy();
         let give_way = GiveWay::new(WaitCosts::measured());
-        sending::send(&mut SendRequest { group: self, to, kind, value, patience, give_way })
+        let making_room = MakingRoom::default();
+        let request = SendRequest { group: self, to, kind, value, patience, give_way, making_room };
+        sending::send(&mut { request })
     }
 
     /// Calls `with` on the path to a member, which is opened first if needed.

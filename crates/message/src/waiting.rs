@@ -8,7 +8,7 @@ use crate::receiving::Driver;
 use crate::waiters::Wants;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
-use upcall_net::driver::LinkPolling;
+use upcall_net::driver::{LinkPolling, PolledLinks};
 use upcall_sched::Pacing;
 use upcall_sched::post::PostPoll;
 
@@ -130,31 +130,11 @@ impl Group {
         let (post, looks) = (&self.0.member.post, &self.0.looks);
         let begun = Instant::now();
         let ends = limit.and_then(|limit| begun.checked_add(limit));
-        let budget = looks.next(self.0.pacing);
-        let links = (budget > Duration::ZERO).then(LinkPolling::begin).flatten();
-        let mut count = 0_u32;
-        let found = post.poll(budget, ends, || {
-            // A host that floods this process holds the thread up for the budget and one look.
-            // After that the driver's thread reads.
-            if count.is_multiple_of(LOOKS)
-                && let Some(links) = &links
-                && begun.elapsed() < budget
-            {
-                links.round();
-            }
-            count = count.wrapping_add(1);
-            there()
-        });
-        drop(links);
-        let polled = begun.elapsed();
-        let has_come = match found {
+        let has_come = match self.poll_links(begun, ends, &there) {
             PostPoll::Found => true,
             PostPoll::OutOfTime => return there(),
             PostPoll::Nothing => {
-                if budget > Duration::ZERO {
-                    looks.polled_in_vain(polled);
-                }
-                let left = limit.map(|limit| limit.saturating_sub(polled));
+                let left = limit.map(|limit| limit.saturating_sub(begun.elapsed()));
                 let rest = (self.kept_for().unwrap_or_default(), || self.shrink());
                 post.wait_and_rest(Pacing::Sleep, left, there, rest)
             }
@@ -164,6 +144,50 @@ impl Group {
             if has_come { LinkWaitEnd::Came } else { LinkWaitEnd::OutOfTime },
         );
         has_come
+    }
+
+    /// Polls the links until `there` is true, or nothing has arrived for long enough. While
+    /// something arrives, it goes on: that may be a long message.
+    fn poll_links(
+        &self,
+        begun: Instant,
+        ends: Option<Instant>,
+        there: impl Fn() -> bool,
+    ) -> PostPoll {
+        let looks = &self.0.looks;
+        let budget = looks.next(self.0.pacing);
+        let links = (budget > Duration::ZERO).then(LinkPolling::begin).flatten();
+        let (mut count, mut polled) = (0_u32, Duration::ZERO);
+        loop {
+            let (mut read, before) = (PolledLinks::Nothing, polled);
+            let found = self.0.member.post.poll(budget, ends, || {
+                // A host that floods this process holds the thread up for this time and one look.
+                // After that the driver's thread reads.
+                if count.is_multiple_of(LOOKS)
+                    && let Some(links) = &links
+                    && begun.elapsed().saturating_sub(before) < budget
+                {
+                    match links.round() {
+                        PolledLinks::Nothing => {}
+                        PolledLinks::Something => read = PolledLinks::Something,
+                        PolledLinks::Elsewhere => {
+                            read = PolledLinks::Elsewhere;
+                            std::thread::yield_now();
+                        }
+                    }
+                }
+                count = count.wrapping_add(1);
+                there()
+            });
+            polled = begun.elapsed();
+            match (found, read) {
+                (PostPoll::Found, _) => looks.found(),
+                (PostPoll::Nothing, PolledLinks::Nothing) => looks.polled_in_vain(polled - before),
+                (PostPoll::Nothing, _) if !looks.is_over(self.0.pacing, polled) => continue,
+                (PostPoll::Nothing | PostPoll::OutOfTime, _) => {}
+            }
+            return found;
+        }
     }
 
     /// Polls and waits until `done` is true, or another member ends or violates the protocol.

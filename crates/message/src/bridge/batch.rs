@@ -6,8 +6,8 @@
 //! One after another, in words. There is no input or output here, and what is read is untrusted.
 
 use std::collections::TryReserveError;
-use upcall_net::FrameBody;
-use upcall_shm::span::{Span, WritableSpan};
+use upcall_net::{FrameBody, bodies};
+use upcall_shm::span::Span;
 
 /// Number of bytes after which a batch is sent. A longer message travels alone.
 pub(crate) const LONG: usize = 64 << 10;
@@ -29,14 +29,15 @@ impl MessageBatch {
     /// # Errors
     /// There is no memory, and nothing was added.
     pub(crate) fn add(&mut self, kind: u16, payload: Span<'_>) -> Result<(), TryReserveError> {
-        let words = payload.len().div_ceil(8);
-        self.words.try_reserve(1 + words)?;
+        let words = 1 + payload.len().div_ceil(8);
+        if self.words.capacity() == 0
+            && let Some(spare) = bodies::spare(words)
+        {
+            self.words = spare;
+        }
+        self.words.try_reserve(words)?;
         self.words.push(u64::from(kind) << 48 | payload.len() as u64);
-        let start = self.words.len();
-        self.words.resize(start + words, 0);
-        let copied = payload.copy_to(WritableSpan::of_words(&mut self.words[start..]));
-        debug_assert!(copied.is_some(), "room for all bytes");
-        Ok(())
+        payload.append_to_words(&mut self.words)
     }
 
     /// Number of bytes.

@@ -76,6 +76,8 @@ impl OutwardQueue {
             if let Some(body) = self.batch.take() {
                 room.sent(body.len);
                 send(FrameKind::Deliver, body);
+                // The sender may wait for this room.
+                self.queue.tell();
             }
             if let Filled::Report(report) = filled {
                 self.told = report;

@@ -29,7 +29,7 @@ use upcall_net::{
 };
 use upcall_os::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use upcall_os::doorbell::Doorbell;
-use upcall_os::lock::KernelMutex;
+use upcall_os::lock::{KernelMutex, MutexGuard};
 use upcall_os::safe_doorbell::SafeDoorbell;
 use upcall_sched::Domain;
 use upcall_sched::post::Post;
@@ -165,17 +165,21 @@ impl FarPair {
     }
 
     fn pump(&self) -> Pumped {
-        self.pump_queue(&mut self.outward.lock())
+        self.pump_queue(&mut self.outward.lock()).0
     }
 
-    /// Moves messages on the sender's thread, if no other thread does so.
-    fn pump_here(&self) -> Pumped {
-        self.outward.try_lock().map_or(Pumped::More, |mut outward| self.pump_queue(&mut outward))
+    /// Moves messages on the sender's thread, if no other thread does so. Returns what is left, and
+    /// the number of bytes that it has moved.
+    fn pump_here(&self) -> (Pumped, usize) {
+        let pump = |mut outward: MutexGuard<'_, _>| self.pump_queue(&mut outward);
+        self.outward.try_lock().map_or((Pumped::More, 0), pump)
     }
 
-    fn pump_queue(&self, outward: &mut OutwardWay) -> Pumped {
+    fn pump_queue(&self, outward: &mut OutwardWay) -> (Pumped, usize) {
+        let mut bytes = 0;
         let pumped = match &mut outward.queue {
             Some(queue) => queue.pump(&self.send_room, |kind, body| {
+                bytes += body.len;
                 self.way.send(PairLane::Messages, kind, body);
             }),
             None => Pumped::All,
@@ -188,7 +192,7 @@ impl FarPair {
             outward.leaving = PairLeaving::Told;
             self.way.send(PairLane::Messages, FrameKind::Leave, said(LEAVES));
         }
-        pumped
+        (pumped, bytes)
     }
 
     /// Passes on what has arrived. Returns when to look again.
@@ -487,13 +491,20 @@ impl FarMember for FarPair {
         let left = match self.pace.decide(Instant::now()) {
             MovedBy::Bridge => Pumped::More,
             MovedBy::Sender => {
-                let left = self.pump_here();
-                self.pace.moved(Instant::now());
+                let (left, bytes) = self.pump_here();
+                self.pace.moved(Instant::now(), bytes);
                 left
             }
         };
         if left != Pumped::All {
             ringer.launched(safe_doorbell, doorbell);
+        }
+    }
+
+    fn make_room(&self) {
+        // A bridge that is awake does it.
+        if self.ringer.get().is_some_and(Ringer::is_awaited) && self.way.is_open() {
+            self.pump_here();
         }
     }
 

@@ -9,7 +9,9 @@
 //!
 //! A sender that diverts is no longer slowed by a full queue, so a sender that stays quicker than
 //! its receiver would fill the machine's memory. At the end of each segment it waits once more,
-//! while the receiver takes messages. And each member has its share of what its group may buffer
+//! while the receiver takes messages. New memory costs a sender more than its messages do, because
+//! the kernel has to clear each page. So a sender without a spare waits for one while the receiver
+//! takes messages, for [`SLOW`] at most. And each member has its share of what its group may buffer
 //! (D12): with all of it in use, the member is stopped until a receiver has left a segment. In the
 //! paper the scheduler stops all of a job's processes then. Here members that do not flood need not
 //! notice, and the receivers must run, because they make room. No member needs a report for that:
@@ -18,6 +20,7 @@
 
 use std::time::{Duration, Instant};
 use upcall_os::headroom::Headroom;
+use upcall_shm::direct::NextSegment;
 
 /// Default atomicity timeout.
 ///
@@ -28,6 +31,10 @@ pub const TIMEOUT: Duration = Duration::from_micros(200);
 /// receiver may be stopped, and this member with it, for any time: that is no fault of either, and
 /// no error.
 const LONG: Duration = Duration::from_millis(2);
+
+/// Maximum time for which a sender waits for a spare. A receiver that needs longer for one is so
+/// slow that new memory takes little beside it.
+const SLOW: Duration = Duration::from_millis(8);
 
 /// A member's share of what its group may buffer, in bytes.
 pub fn share(limit: u64, members: usize) -> u64 {
@@ -56,6 +63,8 @@ pub struct Unsent {
     pub segment: u64,
     /// Bytes that messages to this receiver take in segments.
     pub here: u64,
+    /// What the sender would go on in.
+    pub next: NextSegment,
 }
 
 /// What else a sender has buffered, and how much it may buffer.
@@ -75,6 +84,8 @@ pub enum NoRoom {
     Divert,
     /// It waits, because the queue is full and the receiver takes messages.
     Full,
+    /// It waits for the receiver to leave a spare.
+    Spare,
     /// It waits, because this number of bytes is buffered, and its share allows no further segment.
     Overflow {
         /// Bytes that are buffered.
@@ -89,6 +100,8 @@ pub enum NoRoom {
 pub enum Pause {
     /// It yields to others.
     Short,
+    /// It yields to others, or sleeps: the receiver has much to take.
+    Backlog,
     /// It sleeps between two tries: the receiver has taken nothing for long.
     Long,
 }
@@ -103,6 +116,8 @@ pub struct Flow {
     diverted_at: Option<u64>,
     /// The receiver's progress, and since when it is the same.
     still: Option<(u64, Instant)>,
+    /// The receiver's progress when the sender last waited for a spare in vain.
+    in_vain_at: Option<u64>,
     calm: bool,
 }
 
@@ -112,6 +127,7 @@ impl Flow {
             timeout,
             since: None,
             diverted_at: None,
+            in_vain_at: None,
             still: None,
             calm: timeout != Some(Duration::ZERO),
         }
@@ -141,10 +157,17 @@ impl Flow {
     /// The first segment of a pair needs no share. So a message that is longer than the share goes
     /// when nothing else is buffered.
     pub fn without_room(&mut self, unsent: Unsent, buffers: &impl Buffers) -> NoRoom {
-        let diverts =
-            unsent.outsized.is_some() || self.full(unsent.now, unsent.progress) == Full::Divert;
-        if !diverts {
-            return NoRoom::Full;
+        let Unsent { now, progress, .. } = unsent;
+        let (full, wait) = match (unsent.outsized, unsent.next) {
+            (None, NextSegment::New) => (self.without_spare(now, progress), NoRoom::Spare),
+            (Some(_), NextSegment::New) if self.timeout.is_some() && unsent.here > 0 => {
+                (self.without_spare(now, progress), NoRoom::Spare)
+            }
+            (Some(_), _) => (Full::Divert, NoRoom::Full),
+            (None, _) => (self.full(now, progress), NoRoom::Full),
+        };
+        if full == Full::Wait {
+            return wait;
         }
         let Unsent { segment, here, .. } = unsent;
         let takes = unsent.outsized.map_or(0, |bytes| bytes as u64).max(segment);
@@ -175,6 +198,19 @@ impl Flow {
         let over = now.saturating_duration_since(since) >= timeout;
         // It has taken nothing since the last time, so waiting would not help.
         if over || self.diverted_at == Some(progress) { Full::Divert } else { Full::Wait }
+    }
+
+    /// Decides what to do at `now` if the sender would have to take new memory.
+    fn without_spare(&mut self, now: Instant, progress: u64) -> Full {
+        let Some(timeout) = self.timeout else { return Full::Wait };
+        let since = *self.since.get_or_insert(now);
+        // The receiver may share a processor with the sender, or take many messages at once. So
+        // that it takes nothing is known only after a wait.
+        if self.still(now, progress) >= LONG {
+            self.in_vain_at = Some(progress);
+        }
+        let over = timeout.is_zero() || now.saturating_duration_since(since) >= SLOW.max(timeout);
+        if over || self.in_vain_at == Some(progress) { Full::Divert } else { Full::Wait }
     }
 
     /// Time for which the receiver has taken nothing while the sender waited.
@@ -260,7 +296,9 @@ mod tests {
     #[test]
     fn a_sender_without_room_diverts_within_its_share() {
         let now = Instant::now();
-        let unsent = |outsized, here| Unsent { now, progress: 0, outsized, segment: 100, here };
+        let next = NextSegment::Spare;
+        let unsent =
+            |outsized, here| Unsent { now, progress: 0, outsized, segment: 100, here, next };
         let decide = |outsized, here, bytes| {
             let mut flow = Flow::new(Some(Duration::ZERO));
             flow.without_room(unsent(outsized, here), &bytes)
@@ -282,6 +320,47 @@ mod tests {
             (patient.pause(now, 0), patient.pause(now + LONG, 0)),
             (Pause::Short, Pause::Long)
         );
+    }
+
+    #[test]
+    fn a_sender_without_a_spare_waits_while_messages_are_taken() {
+        let start = Instant::now();
+        let decide = |flow: &mut Flow, after: Duration, progress, outsized, here| {
+            let (segment, next, now) = (100, NextSegment::New, start + after);
+            let unsent = Unsent { now, progress, outsized, segment, here, next };
+            flow.without_room(unsent, &Bytes(0, u64::MAX, None))
+        };
+        for outsized in [None, Some(50)] {
+            let mut flow = Flow::new(Some(TIMEOUT));
+            // What was taken when the sender diverted last does not matter here.
+            flow.diverted(0);
+            let mut after = Duration::ZERO;
+            for progress in 0.. {
+                if after >= SLOW {
+                    assert_eq!(decide(&mut flow, after, progress, outsized, 200), NoRoom::Divert);
+                    break;
+                }
+                assert_eq!(decide(&mut flow, after, progress, outsized, 200), NoRoom::Spare);
+                after += LONG / 4;
+            }
+            flow.diverted(100);
+            // It takes nothing for as long, and the next time the sender knows.
+            assert_eq!(decide(&mut flow, SLOW, 200, outsized, 200), NoRoom::Spare);
+            assert_eq!(decide(&mut flow, SLOW + LONG, 200, outsized, 200), NoRoom::Divert);
+            flow.diverted(200);
+            assert_eq!(decide(&mut flow, SLOW + LONG, 200, outsized, 200), NoRoom::Divert);
+            flow.diverted(200);
+            assert_eq!(decide(&mut flow, SLOW + LONG, 201, outsized, 200), NoRoom::Spare);
+        }
+        // A first segment is taken at once, and without a timeout each that a long message needs.
+        let mut flow = Flow::new(Some(TIMEOUT));
+        assert_eq!(decide(&mut flow, LONG, 300, Some(50), 0), NoRoom::Divert);
+        let mut patient = Flow::new(None);
+        assert_eq!(decide(&mut patient, LONG, 300, Some(50), 200), NoRoom::Divert);
+        assert_eq!(decide(&mut patient, LONG, 300, None, 200), NoRoom::Spare);
+        let mut always = Flow::new(Some(Duration::ZERO));
+        assert_eq!(decide(&mut always, LONG, 0, Some(50), 200), NoRoom::Divert);
+        assert_eq!(decide(&mut always, LONG, 0, None, 200), NoRoom::Divert);
     }
 
     #[test]

@@ -141,8 +141,10 @@ impl<M: QueueMemory> SendQueue<M> {
         let progress = queue.progress();
         let segment = queue.memory().segment_words() * 8;
         let here = queue.buffered() * segment;
-        let unsent = Unsent { now, progress, outsized, segment, here };
-        let why = match flow.without_room(unsent, buffers) {
+        let next = queue.next_segment(outsized.unwrap_or(0));
+        let unsent = Unsent { now, progress, outsized, segment, here, next };
+        let decision = flow.without_room(unsent, buffers);
+        let why = match decision {
             NoRoom::Divert => match queue.divert_for(outsized.unwrap_or(0)) {
                 Ok(()) => {
                     flow.diverted(progress);
@@ -151,10 +153,14 @@ impl<M: QueueMemory> SendQueue<M> {
                 Err(error) if error.kind() == io::ErrorKind::StorageFull => Obstacle::NoSegment,
                 Err(error) => Obstacle::NoMemory(error),
             },
-            NoRoom::Full => Obstacle::Full,
+            NoRoom::Full | NoRoom::Spare => Obstacle::Full,
             NoRoom::Overflow { buffered } => Obstacle::Overflow { buffered },
             NoRoom::LowMemory(headroom) => Obstacle::LowMemory(headroom),
         };
-        Attempt::NoRoom { why, pause: flow.pause(now, progress) }
+        let pause = match (flow.pause(now, progress), decision) {
+            (Pause::Short, NoRoom::Spare) => Pause::Backlog,
+            (pause, _) => pause,
+        };
+        Attempt::NoRoom { why, pause }
     }
 }
