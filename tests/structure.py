@@ -28,6 +28,9 @@ disallowed types cannot check that, because a re-export is the same type to clip
 A task's id is a name, and only `places.rs` of crate `pvm` knows from its bits where the name was
 given. BITS lists what would derive a place elsewhere: in the C code that tasks run, and in Rust.
 
+A target with `test = false` or `doctest = false` in its Cargo.toml has no unit tests, or examples
+in documentation comments: cargo would leave them out without a word.
+
 A guard of a `match` has no `let`: that is newer than the `rust-version` of Cargo.toml, and clippy
 does not report it. `make msrv` compiles with that version, and finds what this check does not.
 """
@@ -35,6 +38,7 @@ does not report it. `make msrv` compiles with that version, and finds what this 
 import argparse
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -277,6 +281,44 @@ def guards_too_new() -> int:
     return wrong
 
 
+# What makes a unit test, and what begins an example in a documentation comment that is compiled.
+UNIT_TEST = re.compile(r"#\[(?:\w+::)*test\b|\bproptest!|#\[cfg\((?:all\()?test\b")
+FENCE = re.compile(r"^\s*//[/!]\s*```([\w,]*)", re.M)
+NOT_COMPILED = {"text", "toml", "ignore", "c", "console", "sh", "python", "wit"}
+
+
+def tests_left_out() -> int:
+    """Prints the files whose tests a `test = false` or `doctest = false` leaves out."""
+    wrong = 0
+    for manifest in sorted(ROOT.glob("**/Cargo.toml")):
+        source = manifest.parent / "src"
+        if "target" in manifest.parts[len(ROOT.parts) :] or not source.is_dir():
+            continue
+        read = tomllib.loads(manifest.read_text())
+        targets = [(read["lib"], None)] if "lib" in read else []
+        for target in read.get("bin", []):
+            targets.append((target, source / "bin" / target["name"]))
+        for target, own in targets:
+            files = [path for path in sorted(source.rglob("*.rs"))]
+            if own:
+                files = [path for path in files if own in (path.with_suffix(""), *path.parents)]
+            else:
+                files = [path for path in files if source / "bin" not in path.parents]
+            for path in files if target.get("test") is False else []:
+                if UNIT_TEST.search(path.read_text()):
+                    name = path.relative_to(ROOT).as_posix()
+                    print(f"{name}: has unit tests, and Cargo.toml says `test = false`")
+                    wrong += 1
+            for path in files if target.get("doctest") is False else []:
+                # Every second fence ends a block.
+                blocks = FENCE.findall(path.read_text())[::2]
+                if any(not NOT_COMPILED & set(words.split(",")) for words in blocks):
+                    name = path.relative_to(ROOT).as_posix()
+                    print(f"{name}: has examples, and Cargo.toml says `doctest = false`")
+                    wrong += 1
+    return wrong
+
+
 def paths_too_long() -> int:
     """Prints the files of CALL and MESSAGE that are too long or not on the architecture page."""
     page, wrong = (ROOT / "ARCHITECTURE.md").read_text(), 0
@@ -367,6 +409,7 @@ def main() -> int:
         + places_of_names()
         + names_twice(own, show=False)
         + paths_too_long()
+        + tests_left_out()
     )
     for crate in [crates[name] for name in options.crates or crates]:
         graph = crate.imports()

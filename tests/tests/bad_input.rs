@@ -5,7 +5,7 @@
 use rustix::time::{ClockId, clock_gettime};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
-use upcall_tests::bad_input::{TARGETS, Target, bend};
+use upcall_tests::bad_input::{TARGETS, Target, bend, first_verdict};
 use upcall_tests::dice::Dice;
 
 /// Longest processor time for one input. An input has a few hundred bytes; a reader that computes
@@ -38,6 +38,11 @@ fn feed(target: Target, time: Duration) {
 #[test]
 fn no_reader_falls_for_bad_input() {
     TARGETS.iter().for_each(|&target| feed(target, Duration::from_millis(700)));
+}
+
+#[test]
+fn the_first_sample_of_hosts_is_accepted() {
+    assert_eq!(first_verdict().map(|name| name.to_string()), Ok("known".to_string()));
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod text;
 
 use crate::dice::Dice;
 use std::fmt::Debug;
+use upcall_net::identity::{HostName, Stranger};
 
 /// The function for one reader, with its name and some valid input.
 #[derive(Clone, Copy)]
@@ -46,6 +47,11 @@ pub const TARGETS: [Target; 9] = [
 /// Messages as sent by clients on other machines. The first one binds `trial` as number 3.
 pub fn frame_samples() -> Vec<Vec<u8>> {
     network::frames_samples()
+}
+
+/// Returns the verdict on the first sample of the target `hosts` while its certificates are valid.
+pub fn first_verdict() -> Result<HostName, Stranger> {
+    hosts::first_verdict()
 }
 
 /// Feeds `bytes` to the target with this name.
