@@ -389,6 +389,8 @@ fn bent_answers_of_homes() {
         let peer = scope.spawn(move || {
             for (find, bind, (outcome, result)) in said {
                 let (mut stream, _) = listener.accept().unwrap();
+                // Frames that are sent in two parts do not wait for an acknowledgement.
+                stream.set_nodelay(true).unwrap();
                 let theirs = read_hello(&mut stream).unwrap();
                 stream.write_all(&hello(theirs.session, 9).to_bytes()).unwrap();
                 for answer in [find, bind] {

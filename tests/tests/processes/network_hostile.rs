@@ -58,6 +58,13 @@ impl Scene {
     }
 }
 
+/// Accepts a connection, whose other end need not wait 40 ms for a frame that is sent in two parts.
+fn accepted(listener: &TcpListener) -> TcpStream {
+    let (stream, _) = listener.accept().unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
 /// The key of the sessions of clients by hand.
 const SESSION: [u8; 16] = [7; 16];
 
@@ -161,7 +168,7 @@ fn another_version_is_refused_with_both_named() {
             b"HTTP/1.1 400 Bad Request\r\n\r\n",
             b"up",
         ] {
-            let (mut stream, _) = listener.accept().unwrap();
+            let mut stream = accepted(&listener);
             stream.write_all(first).unwrap();
             let _ = stream.shutdown(Shutdown::Write);
             let _ = stream.read(&mut [0; 64]);
@@ -274,7 +281,7 @@ fn bent_lists_from_servers() {
         answers.iter().map(|(said, _)| said.clone()).chain(bent.iter().cloned()).collect();
     let peer = std::thread::spawn(move || {
         for said in said {
-            let (mut stream, _) = listener.accept().unwrap();
+            let mut stream = accepted(&listener);
             let theirs = read_hello(&mut stream).unwrap();
             stream.write_all(&hello(theirs.session, 1).to_bytes()).unwrap();
             let asked = frame(&mut stream);
@@ -288,7 +295,7 @@ fn bent_lists_from_servers() {
             let _ = stream.read(&mut [0; 8]);
         }
         // An answer longer than answers may be: the reader does not wait for it.
-        let (mut stream, _) = listener.accept().unwrap();
+        let mut stream = accepted(&listener);
         let theirs = read_hello(&mut stream).unwrap();
         stream.write_all(&hello(theirs.session, 1).to_bytes()).unwrap();
         let asked = frame(&mut stream).head;
@@ -356,7 +363,7 @@ fn bent_counts_from_servers() {
     let all: Vec<Vec<u8>> = all.collect();
     let peer = std::thread::spawn(move || {
         for said in all.into_iter().map(Some).chain([None]) {
-            let (mut stream, _) = listener.accept().unwrap();
+            let mut stream = accepted(&listener);
             let theirs = read_hello(&mut stream).unwrap();
             stream.write_all(&hello(theirs.session, 1).to_bytes()).unwrap();
             let asked = frame(&mut stream);
