@@ -18,7 +18,7 @@ from runner.results import Report, Result
 
 # Number of threads of a test binary that decides by itself which of its tests run at the same time
 # (tests/tests/processes/machine.rs). Each of those that run alone holds a thread until it can.
-THREADS = {"tests processes": 64}
+THREADS = {"tests processes": 72}
 
 # Test binaries that only compute: no test in them waits for another process, or measures time.
 COMPUTES = {

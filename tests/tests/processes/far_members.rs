@@ -1,6 +1,6 @@
 //! Members of one group on several hosts: network namespaces that are joined by a switch.
 
-use crate::{in_company, place};
+use crate::{in_company, in_idle_company, place};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
@@ -206,7 +206,7 @@ fn what_is_sent_across_a_cut_arrives_once_and_in_order() {
 
 #[test]
 fn a_host_that_stays_away_has_ended() {
-    let _company = in_company();
+    let _company = in_idle_company();
     let scene = Scene::new(3);
     if !scene.hosts.are_apart() {
         return println!("skipped: cuts, which need network namespaces");

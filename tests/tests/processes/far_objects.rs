@@ -1,7 +1,7 @@
 //! Objects whose homes are on other hosts: network namespaces that are joined by a switch. Homes
 //! and guests are killed, stopped and cut off (Psyche, section 2.1).
 
-use crate::{in_company, place};
+use crate::{in_company, in_idle_company, place};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 use upcall_net::identity::{HostPermission, IfRevoked};
@@ -170,7 +170,7 @@ fn a_stopped_home_lives_and_a_stopped_guest_holds_nobody_up() {
 
 #[test]
 fn a_link_that_is_cut_for_good_is_noticed_on_both_sides() {
-    let _company = in_company();
+    let _company = in_idle_company();
     let mut scene = Scene::new();
     if !scene.hosts.are_apart() {
         return println!("skipped: cut links, which need hosts of their own");

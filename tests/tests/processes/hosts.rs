@@ -1,6 +1,6 @@
 //! Servers and clients on several hosts that prove themselves to each other.
 
-use crate::{alone, in_company, place};
+use crate::{alone, in_company, in_idle_company, place};
 use std::time::{Duration, Instant};
 use upcall_net::identity::{HostPermission, IfRevoked};
 use upcall_tests::hosts::{Host, Hosts};
@@ -145,7 +145,7 @@ fn keys_are_replaced_while_programs_run() {
 
 #[test]
 fn a_link_that_is_cut_ends_its_calls_on_both_sides() {
-    let _company = in_company();
+    let _company = in_idle_company();
     let scene = Scene::new("");
     if !scene.hosts.are_apart() {
         return println!("skipped: cut links, which need hosts of their own");

@@ -52,7 +52,7 @@ mod stopped;
 mod tallies;
 mod without_kernel;
 
-use machine::{alone, in_company};
+use machine::{alone, in_company, in_idle_company};
 use upcall_tests::place::Place;
 
 fn place() -> Place {

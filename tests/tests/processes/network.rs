@@ -2,7 +2,7 @@
 //! shared memory holds here, too.
 
 use crate::server_ends::{between, end_of, in_time};
-use crate::{alone, in_company, place};
+use crate::{alone, in_company, in_idle_company, place};
 use std::time::{Duration, Instant};
 use upcall::BindError;
 use upcall::directory::{Exported, exported, list_far};
@@ -175,7 +175,7 @@ fn what_is_bound_is_checked_as_on_one_machine() {
 /// A client that may bind may also list the exports, and learn an interface from its server.
 #[test]
 fn what_a_server_exports_is_told_to_who_may_bind_it() {
-    let _company = in_company();
+    let _company = in_idle_company();
     let mut scene = Scene::new("");
     let server = scene.name.trim_end_matches("/trial").to_string();
     let listed = list_far(&server).expect("a list");
@@ -359,7 +359,7 @@ fn a_server_that_stops_ends_what_it_has_begun() {
 
 #[test]
 fn calls_to_a_stopped_server_end_at_their_deadline_and_by_words() {
-    let _company = in_company();
+    let _company = in_idle_company();
     let scene = Scene::new("");
     let mut client = scene.client();
     scene.server.stop();

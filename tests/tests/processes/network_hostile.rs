@@ -1,7 +1,7 @@
 //! Peers on other machines that do not keep to the protocol. Honest peers do not notice, and
 //! nothing of the hostile ones is left.
 
-use crate::{in_company, place};
+use crate::{in_company, in_idle_company, place};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -92,7 +92,7 @@ fn asking(request: &Request) -> Vec<u8> {
 
 #[test]
 fn what_breaks_the_protocol_closes_the_connection() {
-    let _company = in_company();
+    let _company = in_idle_company();
     let mut scene = Scene::new("");
     let raw = |head: FrameHeader, change: &dyn Fn(&mut [u8; HEAD])| {
         let mut bytes = head.to_bytes();
@@ -571,7 +571,7 @@ fn answer_anything(mut stream: TcpStream, samples: &[Vec<u8>], dice: &mut Dice) 
 /// of what it has sent.
 #[test]
 fn who_does_not_go_on_is_cut_off() {
-    let _company = in_company();
+    let _company = in_idle_company();
     let mut scene = Scene::new("");
     let start = Instant::now();
     let mut stalled: Vec<TcpStream> = (0..20)
@@ -671,7 +671,7 @@ fn make() -> u16 {
 /// The connections sent nothing, a greeting, or the beginning of a message.
 #[test]
 fn silent_connections_cost_no_threads_and_lock_nobody_out() {
-    let _company = in_company();
+    let _company = in_idle_company();
     let mut scene = Scene::new("");
     let pid = scene.server.pid();
     let all = || std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().count();
