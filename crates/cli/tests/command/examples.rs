@@ -61,8 +61,6 @@ const SCHEDULERS: [(&str, &str); 2] = [
 
 /// Where machines over several hosts meet.
 const OTHER_HOST: &str = "--rendezvous ws1:7000";
-/// Where hosts join a machine.
-const MEETING: &str = "127.0.0.1:7432";
 const JOIN: &str = "env UPCALL_DIR=$PWD/far upcall pvm join --name ws2";
 const UNTIL_JOINED: &str = "until upcall pvm conf | grep -q ws2; do sleep 0.1; done";
 const SIEVE: &str = "#!/bin/sh\nexit 0\n";
@@ -152,8 +150,9 @@ impl Scene {
             Some(Helper { process: job, is_machine: false })
         } else if is_host && self.compilers.is_some() {
             let host = if example.contains("delete") { "--host ws2" } else { "" };
+            let meeting = rendezvous(7432);
             let machine = start(&format!(
-                "bash -c 'mkdir -p -m 700 far && exec upcall pvm run --rendezvous {MEETING} \
+                "bash -c 'mkdir -p -m 700 far && exec upcall pvm run --rendezvous {meeting} \
                  --token-file token --with \"env UPCALL_DIR=$PWD/far\" {host} ./hello stay'"
             ));
             until("the task sleeps", || {
@@ -217,11 +216,12 @@ impl Scene {
         }
         if example.contains(OTHER_HOST) {
             // Another folder of names is as another host.
-            let other = "--with \"env UPCALL_DIR=$PWD/far\" --rendezvous 127.0.0.1:7431";
-            line = format!("mkdir -p -m 700 far && {}", line.replace(OTHER_HOST, other));
+            let at = rendezvous(7431);
+            let other = format!("--with \"env UPCALL_DIR=$PWD/far\" --rendezvous {at}");
+            line = format!("mkdir -p -m 700 far && {}", line.replace(OTHER_HOST, &other));
         }
         if example.contains("upcall pvm join") {
-            line = line.replace("ws1:7000", MEETING).replace("upcall pvm join", JOIN);
+            line = line.replace("ws1:7000", &rendezvous(7432)).replace("upcall pvm join", JOIN);
             line = format!("{line} & {UNTIL_JOINED} && upcall pvm halt && wait");
         }
         if let Some(fingerprint) = self.hosts(example) {
@@ -261,6 +261,12 @@ impl Scene {
         assert!(output.status.success(), "{example}: {}: {out}{error}", output.status);
         true
     }
+}
+
+/// An address at which hosts meet. Another run of this program at the same time has another one.
+fn rendezvous(port: u16) -> String {
+    let process = std::process::id();
+    format!("127.{}.{}.1:{port}", 1 + (process >> 8) % 250, process & 0xFF)
 }
 
 /// A system whose `man` was removed, as in small containers.
