@@ -4,7 +4,7 @@
 usage: tests/run.py [--only STAGE[,STAGE]] [--repeat N] [--filter TEXT] [--json FILE] [--list]
 
 Stages, in this order (`--list` prints them):
-  unit     every test binary of the workspace, one after the other; those of pvm beside others
+  unit     every test binary of the workspace, three at a time; what measures runs alone
   docs     the examples in the documentation comments
   book     what the tutorials, the how-to pages and README.md say, word by word (tests/book.py)
   soak     kills and stops at random under a mixed load, for SOAK_SECONDS (30)

@@ -36,9 +36,22 @@ COMPUTES = {
     "upcall packages",
 }
 
-# Packages whose tests run beside those of other packages, with the same priority: most of them
-# wait. They begin after the suites of the bench, which measure.
-BESIDE = {"pvm"}
+# Number of test binaries that run at the same time with the usual priority. Most tests wait most of
+# the time. The suites of the bench and the tests across processes measure, and run alone.
+LANES = 3
+
+# Test binaries that take long, the longest first. They begin first, so that none is left at the end
+# beside nothing else.
+LONG = [
+    "cli command",
+    "message groups",
+    "pvm tasks",
+    "pvm checkpoint",
+    "pvm moves",
+    "cli (bin)",
+    "pvm coming",
+    "bindings/python programs",
+]
 
 # Packages with models.
 MODELS = ["upcall-shm", "upcall-sched", "upcall-thread", "upcall-ulp"]
@@ -83,21 +96,24 @@ def unit(report: Report, options, environment: dict[str, str], binaries, compute
 
 def foreground(report: Report, options, environment: dict[str, str], binaries) -> None:
     """Runs the test binaries that do not only compute."""
-    parts: dict[str, list] = {"bench": [], "beside": [], "others": [], "tests": []}
-    for binary in binaries:
-        first = re.split(r"[ /]", binary[0])[0]
-        part = "beside" if first in BESIDE else first if first in parts else "others"
-        parts[part].append(binary)
+    parts: dict[str, list] = {"bench": [], "others": [], "processes": []}
+    for binary in sorted(binaries, key=begins):
+        name = binary[0]
+        bench = re.match("bench[ /]", name)
+        parts["bench" if bench else "processes" if name in THREADS else "others"].append(binary)
     runs = {part: unit(report, options, environment, parts[part], False) for part in parts}
     for run in runs["bench"]:
         run()
-    beside = at_once(report, 1, runs["beside"])
-    for run in runs["others"]:
+    for lane in at_once(report, LANES, runs["others"]):
+        lane.join()
+    for run in runs["processes"]:
         run()
-    for helper in beside:
-        helper.join()
-    for run in runs["tests"]:
-        run()
+
+
+def begins(binary) -> tuple[int, str]:
+    """The place of a test binary in the order in which they begin."""
+    name = binary[0]
+    return LONG.index(name) if name in LONG else len(LONG), name
 
 
 def docs(report: Report, wrapper: dict[str, str] | None) -> None:
