@@ -3,7 +3,6 @@
 use crate::buffering::OwnBuffers;
 use crate::error::SendError;
 use crate::link::{MemberLink, Outward, Why, answer_within};
-use crate::making_room::MakingRoom;
 use crate::message::Kind;
 use crate::payload::{Payload, Writer};
 use crate::proto::flow::Pause;
@@ -27,7 +26,6 @@ struct SendRequest<'a, T: ?Sized> {
     value: &'a T,
     patience: SendDeadline,
     give_way: GiveWay,
-    making_room: MakingRoom,
 }
 
 impl<T: Payload + ?Sized> Sending for SendRequest<'_, T> {
@@ -87,10 +85,9 @@ impl<T: Payload + ?Sized> Sending for SendRequest<'_, T> {
 
     fn pause(&mut self, pause: Pause) {
         if pause == Pause::Long {
-            self.making_room = MakingRoom::default();
             self.group.nap();
         } else {
-            self.making_room.step(self.group, self.to, pause);
+            self.group.make_room_far_away(self.to, pause);
         }
         self.give_way.step();
     }
@@ -266,6 +263,7 @@ impl Group {
     /// # Errors
     /// [`SendError::Full`]: there is no room. If the receiver has taken nothing for as long as the
     /// group's timeout, messages are diverted to a buffer at the next try, so repeated tries end.
+    /// With two MiB in the buffer, that takes 2 ms at least.
     pub fn try_send<T: Payload + ?Sized>(
         &self,
         to: Rank,
@@ -285,9 +283,7 @@ impl Group {
     ) -> Result<(), SendError> {
         let _busy = self.busy();
         let give_way = GiveWay::new(WaitCosts::measured());
-        let making_room = MakingRoom::default();
-        let request = SendRequest { group: self, to, kind, value, patience, give_way, making_room };
-        sending::send(&mut { request })
+        sending::send(&mut SendRequest { group: self, to, kind, value, patience, give_way })
     }
 
     /// Calls `with` on the path to a member, which is opened first if needed.

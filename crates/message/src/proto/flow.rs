@@ -206,7 +206,7 @@ impl Flow {
         let since = *self.since.get_or_insert(now);
         // The receiver may share a processor with the sender, or take many messages at once. So
         // that it takes nothing is known only after a wait.
-        if self.still(now, progress) >= LONG {
+        if self.still(now, progress) >= LONG.max(timeout) {
             self.in_vain_at = Some(progress);
         }
         let over = timeout.is_zero() || now.saturating_duration_since(since) >= SLOW.max(timeout);
