@@ -5,6 +5,7 @@ use crate::bringing::{DeliveredQueue, NotBrought, bring};
 use crate::error::SendError;
 use crate::far::FarMember;
 use crate::member::{Bringing, Member, Roster};
+use crate::proto::flow::NewMemory;
 use crate::proto::offers::OfferSchedule;
 use crate::proto::send_queue::SendQueue;
 use std::cell::Cell;
@@ -100,7 +101,10 @@ impl MemberLink {
         let pair = member.account.pair(rank);
         queue.count_in(pair.clone());
         let steps = queue.steps();
-        let queue = SendQueue::new(queue, timeout);
+        let mut queue = SendQueue::new(queue, timeout);
+        if brought.far().is_some() {
+            queue.takes_new_memory(NewMemory::Later);
+        }
         let (is_refused, offers, has_reported) =
             (false, OfferSchedule::default(), Cell::new(false));
         Ok(Some(Self {

@@ -164,10 +164,10 @@ impl Group {
     ///
     /// # Blocking
     /// Waits for room, not for the receiver. In the queue it waits no longer than the group's
-    /// [timeout](crate::GroupBuilder::timeout): then messages go to a buffer. While the receiver
-    /// takes messages, it waits up to 8 ms for each MiB of the buffer beyond two. If this member
-    /// has used up its share of that ([`GroupBuilder::limit`](crate::GroupBuilder::limit)), if
-    /// little memory is left, or without a timeout, it waits until the receiver has taken some
+    /// [timeout](crate::GroupBuilder::timeout): then messages go to a buffer. For each MiB of the
+    /// buffer beyond two, it waits up to 8 ms more if the receiver is on another host. If this
+    /// member has used up its share of that ([`GroupBuilder::limit`](crate::GroupBuilder::limit)),
+    /// if little memory is left, or without a timeout, it waits until the receiver has taken some
     /// messages, without limit: the receiver may be slow, or stopped. The first message to each
     /// member takes some 0.1 ms more, and 5 ms if that member is stopped. A message from a member
     /// to itself is there at once.
@@ -263,7 +263,7 @@ impl Group {
     /// # Errors
     /// [`SendError::Full`]: there is no room. If the receiver has taken nothing for as long as the
     /// group's timeout, messages are diverted to a buffer at the next try, so repeated tries end.
-    /// With two MiB in the buffer, that takes 2 ms at least.
+    /// With two MiB in the buffer for a member on another host, that takes 2 ms at least.
     pub fn try_send<T: Payload + ?Sized>(
         &self,
         to: Rank,

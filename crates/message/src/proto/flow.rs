@@ -9,14 +9,18 @@
 //!
 //! A sender that diverts is no longer slowed by a full queue, so a sender that stays quicker than
 //! its receiver would fill the machine's memory. At the end of each segment it waits once more,
-//! while the receiver takes messages. New memory costs a sender more than its messages do, because
-//! the kernel has to clear each page. So a sender without a spare waits for one while the receiver
-//! takes messages, for [`SLOW`] at most. And each member has its share of what its group may buffer
+//! while the receiver takes messages. And each member has its share of what its group may buffer
 //! (D12): with all of it in use, the member is stopped until a receiver has left a segment. In the
 //! paper the scheduler stops all of a job's processes then. Here members that do not flood need not
 //! notice, and the receivers must run, because they make room. No member needs a report for that:
 //! it knows what it has buffered itself. All members are stopped in this way, with any share,
 //! while the machine or a control group has little memory left.
+//!
+//! The queue to a member on another host is emptied by a thread of the sender's process, which gets
+//! room from the network a quarter of a MiB at a time. That thread is not stopped alone, and may
+//! share the sender's processor. So such a sender waits longer for a spare before it takes new
+//! memory ([`NewMemory::Later`]): the kernel has to clear each page, which takes longer than the
+//! messages.
 
 use std::time::{Duration, Instant};
 use upcall_os::headroom::Headroom;
@@ -106,10 +110,20 @@ pub enum Pause {
     Long,
 }
 
+/// When a sender without a spare takes new memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewMemory {
+    /// After the timeout, and for a message that does not fit into the queue at once.
+    AtOnce,
+    /// After [`SLOW`], or [`LONG`] if nothing is taken.
+    Later,
+}
+
 /// A sender's patience with one receiver.
 #[derive(Debug)]
 pub struct Flow {
     timeout: Option<Duration>,
+    new_memory: NewMemory,
     /// Time at which it began to wait.
     since: Option<Instant>,
     /// The receiver's progress when its messages were last diverted.
@@ -125,12 +139,18 @@ impl Flow {
     pub fn new(timeout: Option<Duration>) -> Self {
         Self {
             timeout,
+            new_memory: NewMemory::AtOnce,
             since: None,
             diverted_at: None,
             in_vain_at: None,
             still: None,
             calm: timeout != Some(Duration::ZERO),
         }
+    }
+
+    /// Changes when the sender takes new memory.
+    pub fn takes_new_memory(&mut self, when: NewMemory) {
+        self.new_memory = when;
     }
 
     /// Returns `true` if a message that has room needs nothing else.
@@ -158,13 +178,13 @@ impl Flow {
     /// when nothing else is buffered.
     pub fn without_room(&mut self, unsent: Unsent, buffers: &impl Buffers) -> NoRoom {
         let Unsent { now, progress, .. } = unsent;
-        let (full, wait) = match (unsent.outsized, unsent.next) {
-            (None, NextSegment::New) => (self.without_spare(now, progress), NoRoom::Spare),
-            (Some(_), NextSegment::New) if self.timeout.is_some() && unsent.here > 0 => {
-                (self.without_spare(now, progress), NoRoom::Spare)
-            }
-            (Some(_), _) => (Full::Divert, NoRoom::Full),
-            (None, _) => (self.full(now, progress), NoRoom::Full),
+        let waits_for_spare = self.new_memory == NewMemory::Later
+            && unsent.next == NextSegment::New
+            && (unsent.outsized.is_none() || unsent.here > 0 && self.timeout.is_some());
+        let (full, wait) = match unsent.outsized {
+            _ if waits_for_spare => (self.without_spare(now, progress), NoRoom::Spare),
+            Some(_) => (Full::Divert, NoRoom::Full),
+            None => (self.full(now, progress), NoRoom::Full),
         };
         if full == Full::Wait {
             return wait;
@@ -323,44 +343,54 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_without_a_spare_waits_while_messages_are_taken() {
+    fn a_sender_to_another_host_without_a_spare_waits_while_messages_are_taken() {
         let start = Instant::now();
+        let flow = |timeout| {
+            let mut flow = Flow::new(timeout);
+            flow.takes_new_memory(NewMemory::Later);
+            flow
+        };
         let decide = |flow: &mut Flow, after: Duration, progress, outsized, here| {
             let (segment, next, now) = (100, NextSegment::New, start + after);
             let unsent = Unsent { now, progress, outsized, segment, here, next };
             flow.without_room(unsent, &Bytes(0, u64::MAX, None))
         };
         for outsized in [None, Some(50)] {
-            let mut flow = Flow::new(Some(TIMEOUT));
+            let mut sender = flow(Some(TIMEOUT));
             // What was taken when the sender diverted last does not matter here.
-            flow.diverted(0);
+            sender.diverted(0);
             let mut after = Duration::ZERO;
             for progress in 0.. {
                 if after >= SLOW {
-                    assert_eq!(decide(&mut flow, after, progress, outsized, 200), NoRoom::Divert);
+                    assert_eq!(decide(&mut sender, after, progress, outsized, 200), NoRoom::Divert);
                     break;
                 }
-                assert_eq!(decide(&mut flow, after, progress, outsized, 200), NoRoom::Spare);
+                assert_eq!(decide(&mut sender, after, progress, outsized, 200), NoRoom::Spare);
                 after += LONG / 4;
             }
-            flow.diverted(100);
+            sender.diverted(100);
             // It takes nothing for as long, and the next time the sender knows.
-            assert_eq!(decide(&mut flow, SLOW, 200, outsized, 200), NoRoom::Spare);
-            assert_eq!(decide(&mut flow, SLOW + LONG, 200, outsized, 200), NoRoom::Divert);
-            flow.diverted(200);
-            assert_eq!(decide(&mut flow, SLOW + LONG, 200, outsized, 200), NoRoom::Divert);
-            flow.diverted(200);
-            assert_eq!(decide(&mut flow, SLOW + LONG, 201, outsized, 200), NoRoom::Spare);
+            assert_eq!(decide(&mut sender, SLOW, 200, outsized, 200), NoRoom::Spare);
+            assert_eq!(decide(&mut sender, SLOW + LONG, 200, outsized, 200), NoRoom::Divert);
+            sender.diverted(200);
+            assert_eq!(decide(&mut sender, SLOW + LONG, 200, outsized, 200), NoRoom::Divert);
+            sender.diverted(200);
+            assert_eq!(decide(&mut sender, SLOW + LONG, 201, outsized, 200), NoRoom::Spare);
         }
         // A first segment is taken at once, and without a timeout each that a long message needs.
-        let mut flow = Flow::new(Some(TIMEOUT));
-        assert_eq!(decide(&mut flow, LONG, 300, Some(50), 0), NoRoom::Divert);
-        let mut patient = Flow::new(None);
+        let mut sender = flow(Some(TIMEOUT));
+        assert_eq!(decide(&mut sender, LONG, 300, Some(50), 0), NoRoom::Divert);
+        let mut patient = flow(None);
         assert_eq!(decide(&mut patient, LONG, 300, Some(50), 200), NoRoom::Divert);
         assert_eq!(decide(&mut patient, LONG, 300, None, 200), NoRoom::Spare);
-        let mut always = Flow::new(Some(Duration::ZERO));
+        let mut always = flow(Some(Duration::ZERO));
         assert_eq!(decide(&mut always, LONG, 0, Some(50), 200), NoRoom::Divert);
         assert_eq!(decide(&mut always, LONG, 0, None, 200), NoRoom::Divert);
+        // On one host the receiver may be stopped, and the sender is soon free for others.
+        let mut near = Flow::new(Some(TIMEOUT));
+        assert_eq!(decide(&mut near, LONG, 0, Some(50), 200), NoRoom::Divert);
+        assert_eq!(decide(&mut near, LONG, 0, None, 200), NoRoom::Full);
+        assert_eq!(decide(&mut near, LONG + TIMEOUT, 1, None, 200), NoRoom::Divert);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The sending end of one pair, and one attempt to send a message through it.
 
-use crate::proto::flow::{Buffers, Flow, NoRoom, Pause, Unsent};
+use crate::proto::flow::{Buffers, Flow, NewMemory, NoRoom, Pause, Unsent};
 use std::io;
 use std::time::{Duration, Instant};
 use upcall_os::headroom::Headroom;
@@ -65,6 +65,11 @@ impl<M: QueueMemory> SendQueue<M> {
             queue.stay_diverted();
         }
         Self { queue, flow }
+    }
+
+    /// Changes when the sender takes new memory.
+    pub fn takes_new_memory(&mut self, when: NewMemory) {
+        self.flow.takes_new_memory(when);
     }
 
     /// The queue itself, for its counts.
