@@ -108,7 +108,8 @@ struct MachineArgs {
     /// default, up to 255).
     #[arg(
         long, value_name = "MOST", num_args = 0..=1, require_equals = true,
-        default_missing_value = "32", conflicts_with_all = ["procs", "place", "balance"],
+        default_missing_value = "32",
+        conflicts_with_all = ["procs", "place", "balance", "rendezvous"],
         value_parser = |text: &str| number(text, MOST_PROCESSES - 1)
     )]
     as_processes: Option<u32>,
@@ -281,21 +282,31 @@ struct PvmEvacuateArgs {
 /// All tasks go on where they were, with their ids, memory and messages, as if no time had passed.
 /// Their programs must not have changed. The machine's console is not restored: the output of its
 /// jobs goes to the error stream. The command ends as `upcall pvm run` does.
+///
+/// This host is the machine's home now, also if it was another one. With --host, tasks go on on
+/// other hosts, too: those of a host with that name. Tasks of hosts that are not named go on on
+/// those that are.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Examples:\n  upcall pvm restart state\n  upcall pvm restart state --procs 4"
-)]
+#[command(after_help = RESTART_EXAMPLES)]
 struct PvmRestartArgs {
     /// The file.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Number of processes in which tasks run; by default as many as the machine had. Tasks of
-    /// processes that do not exist are distributed over the others.
+    /// Number of processes of this host in which tasks run; by default as many as the machine had
+    /// on its home. Tasks of processes that do not exist are distributed over the others.
     #[arg(short, long, value_name = "P", value_parser = |text: &str| number(text, MOST_PROCESSES))]
     procs: Option<u32>,
     #[command(flatten)]
     periodic: PeriodicArgs,
+    #[command(flatten)]
+    hosts: Box<hosts::HostArgs>,
 }
+
+const RESTART_EXAMPLES: &str = "\
+Examples:
+  upcall pvm restart state
+  upcall pvm restart state --procs 4
+  upcall pvm restart state --host ws2:4 --rendezvous ws1:7000";
 
 /// Checkpoints at intervals.
 #[derive(clap::Args)]
@@ -439,11 +450,6 @@ pub fn run(args: PvmArgs) -> CommandResult {
     }
     match command {
         PvmCommand::Run(run) => {
-            if run.shape.hosts.are_several() && run.periodic.checkpoint.is_some() {
-                return Err(CommandError::usage(
-                    "--checkpoint is for a machine with one host so far: leave out --rendezvous",
-                ));
-            }
             let mut words = run.program.into_iter();
             let start = Start {
                 copies: run.copies as usize,
@@ -480,9 +486,9 @@ pub fn run(args: PvmArgs) -> CommandResult {
             Ok(Exit::Done)
         }
         PvmCommand::Checkpoint(PvmCheckpointArgs { file, which }) => checkpoint(&file, &which),
-        PvmCommand::Restart(PvmRestartArgs { file, procs, periodic }) => {
-            let procs = procs.map(|procs| procs as usize);
-            ended(upcall_pvm::restart(&file, procs, periodic.checkpoints()))
+        PvmCommand::Restart(PvmRestartArgs { file, procs, periodic, hosts }) => {
+            let (procs, hosts) = (procs.map(|procs| procs as usize), hosts.start()?);
+            ended(upcall_pvm::restart(&file, procs, periodic.checkpoints(), hosts))
         }
         PvmCommand::Evacuate(PvmEvacuateArgs { rank, undo, which }) => {
             let change =

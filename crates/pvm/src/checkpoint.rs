@@ -3,7 +3,7 @@
 //! ```text
 //! ┌──────────────────────────────────┐ magic, version of this format, versions of a task's state
 //! ├──────────────────────────────────┤
-//! │ Head     host, time, processes … │ each section: kind, number, length, sum of the contents,
+//! │ Head     hosts, time, folder …   │ each section: kind, number, length, sum of the contents,
 //! │ Machine  all that is no task's   │ and a sum of these words
 //! │ Task     a PackedTask            │ once for each task
 //! │ Part     pages, blocks, inbox    │ of some task, in its order
@@ -16,12 +16,14 @@
 //! before anything of it is used. The sums find damage. They are none against forgery, so each
 //! value is checked where it is used, as what another process sends is.
 
+mod hosts;
 mod order;
 mod reading;
 mod writing;
 
+pub(crate) use self::hosts::{CheckpointHosts, RestoredHosts, SavedHost, saved_hosts};
 pub(crate) use self::order::{SectionOrder, TaskSections};
-pub(crate) use self::reading::{Checkpoint, places_of};
+pub(crate) use self::reading::Checkpoint;
 pub(crate) use self::writing::{CheckpointWriter, Written};
 
 use crate::moves::Refusal;
@@ -35,7 +37,7 @@ use upcall_ulp::UlpState;
 
 const MAGIC: [u8; 8] = *b"UPVMSAVE";
 /// Version of the format, to be raised when anything in a section changes.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 /// Length of what comes before the first section, in bytes.
 const PREAMBLE: usize = 32;
 /// Length of the words before a section's contents, in bytes.
@@ -79,8 +81,10 @@ pub(crate) struct CheckpointHead {
     pub(crate) host: String,
     /// When it was written, in seconds since 1970.
     pub(crate) seconds: u64,
-    /// Number of processes.
+    /// Number of processes of the home.
     pub(crate) processes: u32,
+    /// All hosts of the machine.
+    pub(crate) hosts: Vec<SavedHost>,
     /// Sizes of a task's stack and memory, as texts.
     pub(crate) stack: String,
     pub(crate) memory: String,
@@ -209,6 +213,8 @@ pub enum CheckpointError {
     Task {
         /// The task.
         tid: Tid,
+        /// The host on which it was to go on.
+        host: String,
         /// The reason.
         why: Refusal,
     },
@@ -258,7 +264,9 @@ impl fmt::Display for CheckpointError {
             Self::Folder { path, error } => {
                 write!(f, "the machine's folder {} cannot be entered: {error}", path.display())
             }
-            Self::Task { tid, why } => write!(f, "task {tid} cannot go on here: {why}"),
+            Self::Task { tid, host, why } => {
+                write!(f, "task {tid} cannot go on on host {host}: {why}")
+            }
             Self::Process => {
                 f.write_str("a process of the machine has ended, or does not answer: try again")
             }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!     first process                       each process
-//!     waits for moves and spawns
+//!     waits for moves, spawns and hosts
 //!     Hold           ──────────────────▶  lets its tasks run to where they can be packed
 //!                    ◀──────────────────  Held: all of them are there
 //!     Count, again   ──────────────────▶
@@ -19,6 +19,11 @@
 //! sent since. Each message then is in an inbox, in a reply, or in the first process's services,
 //! and so in the checkpoint, once.
 //!
+//! **Several hosts.** A link between two hosts keeps a message until the other side has it, also
+//! while it is cut. The counts are of messages that a process has sent and taken, so they include
+//! those in links. Two processes that have lost each other have lost messages. So counts only count
+//! if all processes know of the same ends.
+//!
 //! A process that ends or does not answer makes the first process give up. Then all go on, as after
 //! a checkpoint: nothing has happened to their tasks.
 //!
@@ -31,10 +36,13 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use upcall_message::Rank;
 
-/// Maximum time until all moves and spawns are over, and then until no message is under way.
+/// Maximum time until all moves, spawns and changes of hosts are over, and then until no message
+/// is under way.
 const SETTLED: Duration = Duration::from_secs(5);
 /// Maximum time until a process reports that its tasks are held, or which one cannot be.
 const HELD: Duration = Duration::from_secs(7);
+/// Maximum length of the reason that a process gives, in characters.
+const LONGEST: usize = 1000;
 /// Maximum time between two sections of a process.
 const SENT: Duration = Duration::from_secs(10);
 
@@ -79,6 +87,7 @@ pub(crate) enum HoldStep {
 /// The first process's view of a checkpoint; see the module.
 #[derive(Debug)]
 pub(crate) struct MachineHold {
+    /// Number of processes, known once the machine has settled.
     size: usize,
     /// Processes that had ended before.
     lost: RankSet,
@@ -97,10 +106,10 @@ enum HoldPhase {
 }
 
 impl MachineHold {
-    /// A checkpoint of `size` processes, without those in `lost`.
-    pub(crate) fn new(size: usize, lost: RankSet, now: Duration) -> Self {
+    /// A checkpoint that begins now.
+    pub(crate) fn new(now: Duration) -> Self {
         let (phase, until) = (HoldPhase::Settles, now + SETTLED);
-        Self { size, lost, phase, until, names: vec![1; size] }
+        Self { size: 0, lost: RankSet::default(), phase, until, names: Vec::new() }
     }
 
     /// All living processes but those of a set.
@@ -110,13 +119,15 @@ impl MachineHold {
         all.without(self.lost).without(without)
     }
 
-    /// Returns `true` until tasks are held: moves and spawns may go on.
+    /// Returns `true` until tasks are held: moves, spawns and changes of hosts may go on.
     pub(crate) fn settles(&self) -> bool {
         matches!(self.phase, HoldPhase::Settles)
     }
 
-    /// No move and no spawn is under way.
-    pub(crate) fn settled(&mut self, now: Duration) -> HoldStep {
+    /// No move and no spawn is under way, and no host comes or goes. The machine has `size`
+    /// processes, of which those in `lost` have ended.
+    pub(crate) fn settled(&mut self, size: usize, lost: RankSet, now: Duration) -> HoldStep {
+        (self.size, self.lost, self.names) = (size, lost, vec![1; size]);
         self.phase = HoldPhase::Stops { missing: self.living(RankSet::default()) };
         self.until = now + HELD;
         HoldStep::Tell(HoldMessage::Hold)
@@ -130,6 +141,10 @@ impl MachineHold {
         own: Count,
         now: Duration,
     ) -> Option<HoldStep> {
+        // A process of a host that has failed to join may report anything.
+        if !self.living(RankSet::default()).contains(from) {
+            return None;
+        }
         let mut sender = RankSet::default();
         sender.insert(from);
         match (message, &mut self.phase) {
@@ -142,14 +157,15 @@ impl MachineHold {
             }
             (HeldMessage::Held(Err(why)), HoldPhase::Stops { .. })
             | (HeldMessage::Saved(Err(why)), HoldPhase::Saves { .. }) => {
-                Some(HoldStep::GiveUp(why))
+                Some(HoldStep::GiveUp(readable(&why)))
             }
             (
                 HeldMessage::Counted { round: of, count },
                 HoldPhase::Counts { round, missing, all, .. },
             ) if of == *round && missing.contains(from) => {
                 *missing = missing.without(sender);
-                all.all_wait &= count.all_wait;
+                // Processes that know of different ends have counted differently.
+                all.all_wait &= count.all_wait && count.lost == all.lost;
                 all.sent = all.sent.wrapping_add(count.sent);
                 all.heard = all.heard.wrapping_add(count.heard);
                 self.counted(own, now)
@@ -209,7 +225,10 @@ impl MachineHold {
         };
         (now >= self.until).then(|| {
             HoldStep::GiveUp(match self.phase {
-                HoldPhase::Settles => "moves or spawns of tasks are not over within 5 s".into(),
+                HoldPhase::Settles => {
+                    "moves or spawns of tasks, or hosts that come or go, are not done within 5 s"
+                        .into()
+                }
                 HoldPhase::Stops { missing }
                 | HoldPhase::Counts { missing, .. }
                 | HoldPhase::Saves { missing }
@@ -221,6 +240,12 @@ impl MachineHold {
             })
         })
     }
+}
+
+/// The text of another process, which may have sent anything.
+fn readable(text: &str) -> String {
+    let shown = |one: char| if one.is_control() { '?' } else { one };
+    text.chars().take(LONGEST).map(shown).collect()
 }
 
 #[cfg(test)]
@@ -296,9 +321,10 @@ mod tests {
             counts: Default::default(),
             taken: Default::default(),
         };
-        let mut holding = MachineHold::new(SIZE, RankSet::default(), Duration::ZERO);
+        let mut holding = MachineHold::new(Duration::ZERO);
         assert!(holding.settles());
-        let HoldStep::Tell(hold) = holding.settled(Duration::ZERO) else { panic!() };
+        let hold = holding.settled(SIZE, RankSet::default(), Duration::ZERO);
+        let HoldStep::Tell(hold) = hold else { panic!() };
         tell(&mut world, hold);
         for _ in 0..world.random(30) {
             let (from, to, more) = (world.random(SIZE), world.random(SIZE), world.random(6));
@@ -368,14 +394,17 @@ mod tests {
     fn a_process_that_refuses_or_does_not_answer_ends_the_attempt() {
         let process = |rank: Rank| format!("process {rank}");
         let begin = || {
-            let mut holding = MachineHold::new(2, RankSet::default(), Duration::ZERO);
-            holding.settled(Duration::from_secs(1));
+            let mut holding = MachineHold::new(Duration::ZERO);
+            holding.settled(2, RankSet::default(), Duration::from_secs(1));
             holding
         };
         let mut holding = begin();
         let now = Duration::from_secs(2);
         let refused = HeldMessage::Held(Err("t1".into()));
         let own = Count::default();
+        let odd = HeldMessage::Held(Err(format!("\x1b[2J{}", "x".repeat(2000))));
+        let odd_step = begin().heard(1, odd, own, now);
+        assert_eq!(odd_step, Some(HoldStep::GiveUp(format!("?[2J{}", "x".repeat(996)))));
         assert_eq!(holding.heard(1, refused, own, now), Some(HoldStep::GiveUp("t1".into())));
         let mut holding = begin();
         assert_eq!(holding.heard(0, HeldMessage::Held(Ok(())), own, now), None);
@@ -385,13 +414,39 @@ mod tests {
         assert!(why.contains("process 1") && !why.contains("process 0"), "{why}");
         // Reports of another phase change nothing.
         assert_eq!(holding.heard(1, HeldMessage::Saved(Ok(1)), own, now), None);
+        // So do reports of a process that is no part of the checkpoint.
+        let mut holding = begin();
+        assert_eq!(holding.heard(2, HeldMessage::Held(Err("t1".into())), own, now), None);
         // A machine of one process needs no rounds of others.
-        let mut holding = MachineHold::new(1, RankSet::default(), now);
-        holding.settled(now);
+        let mut holding = MachineHold::new(now);
+        holding.settled(1, RankSet::default(), now);
         let step = holding.heard(0, HeldMessage::Held(Ok(())), own, now);
         assert_eq!(step, Some(HoldStep::Count(1)));
         let own = Count { all_wait: true, ..own };
         assert_eq!(holding.count(1, own, now), Some(HoldStep::Count(2)));
         assert_eq!(holding.count(2, own, now), Some(HoldStep::Tell(HoldMessage::Save)));
+    }
+    #[test]
+    fn processes_that_know_of_different_ends_are_not_saved() {
+        let now = Duration::ZERO;
+        let count = |lost| Count { all_wait: true, lost, ..Count::default() };
+        let saves = |theirs: [usize; 2]| {
+            let mut holding = MachineHold::new(now);
+            holding.settled(2, RankSet::default(), now);
+            for rank in [0, 1] {
+                holding.heard(rank, HeldMessage::Held(Ok(())), count(0), now);
+            }
+            for (round, lost) in (1..).zip(theirs) {
+                assert_eq!(holding.count(round, count(0), now), None);
+                let counted = HeldMessage::Counted { round, count: count(lost) };
+                let step = holding.heard(1, counted, count(0), now);
+                if step == Some(HoldStep::Tell(HoldMessage::Save)) {
+                    return true;
+                }
+                assert_eq!(step, Some(HoldStep::Count(round + 1)));
+            }
+            false
+        };
+        assert!(saves([0, 0]) && !saves([0, 1]) && !saves([1, 0]) && !saves([1, 1]));
     }
 }

@@ -23,7 +23,8 @@
 //!   If one of its processes ends before that, or time is over, the host does not join.
 //! - A host goes when the first process ends its processes.
 //! - Tasks see a host by a number, as PVM's daemons have one: `0x40000` for the home, `0x80000` for
-//!   the next one, and so on. It is no task's id.
+//!   the next one, and so on. It is no task's id. A machine that goes on from a checkpoint keeps
+//!   the numbers of the hosts that it still has (`MachineHosts::numbered_as`).
 //!
 //! - Two processes may lose each other while both reach the first one. Then that one ends one of
 //!   them ([`Partitions`]): no task goes on whose messages are lost.
@@ -151,7 +152,12 @@ pub(crate) struct MachineHosts {
 struct MachineHost {
     name: String,
     ranks: Range<Rank>,
+    /// Its number, without the bits of tasks. From 1.
+    number: u32,
 }
+
+/// Maximum number of a host, as PVM has it.
+pub(crate) const MOST_NUMBER: u32 = (1 << 12) - 1;
 
 /// The name of this host, as PVM has it.
 pub(crate) fn own_name() -> String {
@@ -212,13 +218,44 @@ impl MachineHosts {
                 self.most - start
             )));
         }
-        self.all.push(MachineHost { name, ranks: start..start + processes });
+        let number = self.free_number(|_| false);
+        self.all.push(MachineHost { name, ranks: start..start + processes, number });
         Ok(self.all.len() - 1)
+    }
+
+    /// The number for the next host: the one after the highest, or else the lowest free one.
+    fn free_number(&self, is_taken: impl Fn(u32) -> bool) -> u32 {
+        let is_free = |number: &u32| {
+            !self.all.iter().any(|host| host.number == *number) && !is_taken(*number)
+        };
+        let highest = self.all.iter().map(|host| host.number).max().unwrap_or(0);
+        let all = (highest + 1..=MOST_NUMBER).chain(1..=highest);
+        // There are fewer hosts than numbers.
+        all.into_iter().find(is_free).unwrap_or(MOST_NUMBER)
+    }
+
+    /// The hosts with these numbers of a former machine, by index. The hosts without one get
+    /// numbers that are not `taken`: no host had them there.
+    pub(crate) fn numbered_as(mut self, known: &[Option<u32>], taken: &[u32]) -> Self {
+        let highest = taken.iter().copied().max().unwrap_or(0);
+        for (host, number) in self.all.iter_mut().zip(known) {
+            host.number = number.unwrap_or(0);
+        }
+        for host in 0..self.all.len() {
+            if self.all[host].number == 0 {
+                let next = highest.max(self.all.iter().map(|one| one.number).max().unwrap_or(0));
+                self.all[host].number = match next {
+                    next if next < MOST_NUMBER => next + 1,
+                    _ => self.free_number(|number| taken.contains(&number)),
+                };
+            }
+        }
+        self
     }
 
     /// Only this host, with `processes` processes.
     pub(crate) fn home(processes: usize) -> Self {
-        let home = MachineHost { name: own_name(), ranks: 0..processes };
+        let home = MachineHost { name: own_name(), ranks: 0..processes, number: 1 };
         Self { all: vec![home], most: processes }
     }
 
@@ -276,13 +313,18 @@ impl MachineHosts {
     }
 
     /// A host's number, as programs see it.
-    pub(crate) fn number(host: usize) -> i32 {
-        ((host + 1) << LOCAL) as i32
+    pub(crate) fn number(&self, host: usize) -> i32 {
+        self.all.get(host).map_or(0, |host| (host.number << LOCAL) as i32)
+    }
+
+    /// The same, without the bits of tasks.
+    pub(crate) fn short_number(&self, host: usize) -> u32 {
+        self.all.get(host).map_or(0, |host| host.number)
     }
 
     /// The host with this number.
     pub(crate) fn numbered(&self, number: i32) -> Option<usize> {
-        (0..self.count()).find(|host| Self::number(*host) == number)
+        (0..self.count()).find(|host| self.number(*host) == number)
     }
 
     /// The ranks in which tasks for a place may start.
@@ -304,8 +346,16 @@ impl MachineHosts {
 
     /// The hosts as one word.
     pub(crate) fn word(&self) -> String {
-        let one = |host: &MachineHost| format!("{}:{}", host.name, host.ranks.len());
-        let all = self.all.iter().map(one).collect::<Vec<_>>().join(",");
+        let mut next = 1;
+        let mut one = |host: &MachineHost| {
+            let number = match host.number {
+                number if number == next => String::new(),
+                number => format!("={number}"),
+            };
+            next = next.max(host.number + 1);
+            format!("{}:{}{number}", host.name, host.ranks.len())
+        };
+        let all = self.all.iter().map(&mut one).collect::<Vec<_>>().join(",");
         format!("{all}/{}", self.most)
     }
 
@@ -316,7 +366,16 @@ impl MachineHosts {
         let mut hosts = Self { all: Vec::new(), most };
         for host in all.split(',') {
             let (name, processes) = host.rsplit_once(':')?;
-            hosts.add(name.into(), processes.parse().ok()?).ok()?;
+            let (processes, number) = match processes.split_once('=') {
+                Some((processes, number)) => (processes, Some(number.parse().ok()?)),
+                None => (processes, None),
+            };
+            let host = hosts.add(name.into(), processes.parse().ok()?).ok()?;
+            if let Some(number) = number {
+                let is_taken = hosts.all[..host].iter().any(|one| one.number == number);
+                (!is_taken && (1..=MOST_NUMBER).contains(&number)).then_some(())?;
+                hosts.all[host].number = number;
+            }
         }
         Some(hosts)
     }
@@ -343,7 +402,7 @@ mod tests {
         assert!(hosts.are_near(3, 4) && !hosts.are_near(1, 2));
         assert_eq!((hosts.named(".", 2), hosts.named("b", 2)), (Some(2), Some(1)));
         assert_eq!(hosts.named("d", 0), None);
-        let number = MachineHosts::number(1);
+        let number = hosts.number(1);
         assert_eq!((number, hosts.numbered(number), hosts.numbered(5)), (0x8_0000, Some(1), None));
         assert_eq!(MachineHosts::of_word(&hosts.word()), Some(hosts));
         for wrong in ["a:0/4", "a:1", "a:1/", "a:3/2", "a:1,b:1/1", "a:1/257", "/4", "a/4"] {
@@ -367,6 +426,26 @@ mod tests {
         assert_eq!(MachineHosts::of_word(&more.word()), Some(more));
         assert!(hosts().with_room(Some(252)).is_err());
         assert_eq!(MachineHosts::home(250).with_room(None).unwrap().most(), 256);
+    }
+
+    #[test]
+    fn hosts_keep_the_numbers_of_another_machine() {
+        let hosts = hosts().with_room(Some(2)).unwrap();
+        let mut later = hosts.clone().numbered_as(&[Some(3), None, Some(1)], &[1, 2, 3]);
+        assert_eq!([0, 1, 2].map(|host| later.short_number(host)), [3, 4, 1]);
+        assert_eq!(later.numbered(3 << LOCAL), Some(0));
+        later.add("d".into(), 1).unwrap();
+        assert_eq!((later.number(3), later.numbered(2 << LOCAL)), (5 << LOCAL, None));
+        assert_eq!(MachineHosts::of_word(&later.word()), Some(later));
+        let other = hosts.clone().numbered_as(&[Some(4), Some(1), Some(2)], &[]);
+        assert_eq!(MachineHosts::of_word(&other.word()), Some(other));
+        // If the highest number is taken, a new host gets a free one.
+        let last = hosts.numbered_as(&[Some(1), None, None], &[1, 2, MOST_NUMBER]);
+        assert_eq!([0, 1, 2].map(|host| last.short_number(host)), [1, 3, 4]);
+        assert_eq!(MachineHosts::of_word(&last.word()), Some(last));
+        for wrong in ["a:1=0/4", "a:1,b:1=1/4", "a:1=4096/4", "a:1=/4", "a:1=x/4"] {
+            assert_eq!(MachineHosts::of_word(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -4,8 +4,6 @@
 //! libpvm3 (`image/`), which holds its buffers and packs. The library asks the [`Node`](node) for
 //! everything that concerns other tasks. The node's worker runs the tasks of one process one after
 //! the other. The processes of a machine may be on several hosts ([`StartHosts`]).
-//!
-//! Not supported yet: checkpoints of machines with several hosts.
 #![forbid(unsafe_code)]
 
 mod asking;
@@ -72,10 +70,11 @@ pub use tid::{MOST_PROCESSES, Tid};
 pub use upcall_ulp::{FilePin, FileStays};
 
 use calls::{Input, NodeCalls};
-use checkpoint::{Checkpoint, CheckpointHead, places_of};
+use checkpoint::{Checkpoint, CheckpointHead, CheckpointHosts, RestoredHosts};
 use console::Console;
+use hosts::MachineHosts;
 use machine::Machine;
-use machine::saved::{WaitingSpawn, without_console};
+use machine::saved::WaitingRequests;
 use node::{AtTerminal, Node, NodeControl};
 use places::TaskPlaces;
 use processes::Others;
@@ -173,9 +172,13 @@ struct Restart {
 /// Lets a machine go on from a [`checkpoint`], in this process and others, until it ends as it does
 /// in [`run`]. The whole file is read and checked first.
 ///
-/// `processes`: their number, or else as many as there were. Tasks of processes that do not exist
-/// are distributed over the others. The process enters the folder in which the machine was started.
-/// A console of the machine is not restored: what its jobs write goes to the error stream.
+/// `processes`: their number on this host, or else as many as the machine had on its home.
+/// `hosts`: the other hosts, if there are to be some. Each task runs on the host of the same name,
+/// if that is there, and if possible in the process with the same place on it. The other tasks go
+/// to the processes that have the fewest. The home may have another name now.
+///
+/// The process enters the folder in which the machine was started. A console of the machine is not
+/// restored: what its jobs write goes to the error stream.
 ///
 /// # Errors
 /// See [`NotRun`]. None of the tasks has run then.
@@ -183,6 +186,7 @@ pub fn restart(
     file: &Path,
     processes: Option<usize>,
     periodic: Option<PeriodicCheckpoint>,
+    hosts: Option<StartHosts>,
 ) -> Result<i32, NotRun> {
     let checkpoint = Checkpoint::read(file).map_err(NotRun::Checkpoint)?;
     let periodic = periodic.map(|one| PeriodicCheckpoint {
@@ -203,7 +207,7 @@ pub fn restart(
         checkpoint: periodic,
         least: processes.unwrap_or(head.processes.clamp(1, MOST_PROCESSES) as usize),
         balancer: None,
-        hosts: None,
+        hosts,
     };
     run_with(&start, Some(restart), || Ok(NodeControl::new(NodeCalls::new()?, None)))
 }
@@ -238,6 +242,8 @@ fn head_of(start: &Start, sizes: TaskSizes) -> CheckpointHead {
         host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         seconds: 0,
         processes: start.processes as u32,
+        // They are known when the checkpoint is written.
+        hosts: Vec::new(),
         stack: sizes.stack.to_string(),
         memory: sizes.memory.to_string(),
         folder: std::env::current_dir().unwrap_or_default().into(),
@@ -248,27 +254,41 @@ fn head_of(start: &Start, sizes: TaskSizes) -> CheckpointHead {
 /// A machine at its start.
 struct FirstState {
     machine: Machine,
+    hosts: MachineHosts,
     /// Where the tasks of a checkpoint run.
     ranks: BTreeMap<Tid, Rank>,
-    /// The spawns that have waited for the end of the checkpoint.
-    spawns: Vec<WaitingSpawn>,
+    /// What has become of its hosts.
+    restored: RestoredHosts,
+    /// What has waited for the end of the checkpoint.
+    waiting: WaitingRequests,
 }
 
 /// The machine of a checkpoint.
 fn machine_of(
     restart: &mut Restart,
-    start: &Start,
+    hosts: MachineHosts,
     sizes: TaskSizes,
 ) -> Result<FirstState, NotRun> {
-    let ranks = places_of(&restart.checkpoint, start.processes);
     let saved = restart.checkpoint.machine.take().ok_or(CheckpointError::Process);
     let mut saved = saved.map_err(NotRun::Checkpoint)?;
-    let spawns = without_console(std::mem::take(&mut saved.spawns), node::CONSOLE);
+    let map = CheckpointHosts::new(&restart.checkpoint.head.hosts, hosts);
+    let ranks = map.ranks(saved.tasks());
+    for (host, name) in map.gone() {
+        let tasks = saved.tasks().filter(|(_, rank)| map.host_of(*rank) == Some(host)).count();
+        if tasks > 0 {
+            report_line!(
+                "upcall pvm: host {name} of the checkpoint is not there: its tasks ({tasks}) go on \
+                 on the other hosts"
+            );
+        }
+    }
+    let waiting = saved.take_waiting().in_another_machine(node::CONSOLE, &map);
+    let (restored, hosts) = (map.restored(), map.hosts().clone());
     let machine = saved.restore(sizes.places(), &ranks, node::CONSOLE);
     let damaged = || restart.checkpoint.damaged("the machine's state is impossible");
     let mut machine = machine.ok_or_else(|| NotRun::Checkpoint(damaged()))?;
     machine.arenas = std::mem::take(&mut restart.arenas);
-    Ok(FirstState { machine, ranks, spawns })
+    Ok(FirstState { machine, hosts, ranks, restored, waiting })
 }
 
 fn run_with(
@@ -277,13 +297,21 @@ fn run_with(
     desk: impl FnOnce() -> std::io::Result<NodeControl>,
 ) -> Result<i32, NotRun> {
     let sizes = TaskSizes::of_run(start.stack, start.memory).map_err(NotRun::Size)?;
-    let restored = restart.as_mut().map(|restart| machine_of(restart, start, sizes)).transpose()?;
+    let hosts = start.machine_hosts().map_err(NotRun::Host)?;
+    let first = match &mut restart {
+        Some(restart) => machine_of(restart, hosts, sizes)?,
+        None => {
+            let machine = Machine::new(start.place.clone()).with_places(sizes.places());
+            let (ranks, restored) = (BTreeMap::new(), RestoredHosts::default());
+            FirstState { machine, hosts, ranks, restored, waiting: WaitingRequests::default() }
+        }
+    };
+    let FirstState { machine, hosts, ranks, restored, waiting } = first;
     // A machine that goes on has no arena that its blocks may be in.
     let arena = || ArenaNumber::take().ok_or(NotRun::Checkpoint(CheckpointError::Addresses));
     let arena = restart.as_ref().map(|_| arena()).transpose()?;
     // Comes first, because the other processes inherit the standard input that this replaces.
     let desk = desk().map_err(NotRun::Desk)?;
-    let hosts = start.machine_hosts().map_err(NotRun::Host)?;
     let has_others = hosts.most() > 1;
     let others = has_others.then(|| Others::start(start, &hosts, sizes)).transpose()?;
     let link = others.as_ref().map(Others::join).transpose()?;
@@ -296,10 +324,6 @@ fn run_with(
     }
     let places = TaskPlaces::new(0, hosts.size()).map_err(NotRun::Places)?;
     let programs = Programs::new(start.folders.clone());
-    let FirstState { machine, ranks, spawns } = restored.unwrap_or_else(|| {
-        let machine = Machine::new(start.place.clone()).with_places(sizes.places());
-        FirstState { machine, ranks: BTreeMap::new(), spawns: Vec::new() }
-    });
     let mut node = Node::new(worker, programs, Some(machine), link, places)
         .with_hosts(hosts)
         .with_recruiter(
@@ -308,10 +332,10 @@ fn run_with(
         .with_sizes(sizes)
         .with_balance(start.balance_plan())
         .with_start(head_of(start, sizes), start.checkpoint.clone())
-        .with_spawns(spawns)
+        .with_waiting(waiting)
         .at_desk(desk);
     if let Some(restart) = &restart {
-        node.restore(&restart.checkpoint, &ranks).map_err(NotRun::Checkpoint)?;
+        node.restore(&restart.checkpoint, &ranks, &restored).map_err(NotRun::Checkpoint)?;
     }
     spawn_first(&mut node, start)?;
     let ended = node.run();

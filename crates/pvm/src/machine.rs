@@ -350,6 +350,11 @@ impl Machine {
         self.services.host_added(host, effects);
     }
 
+    /// The numbers of the hosts whose end is to be reported to tasks.
+    pub(crate) fn watched_hosts(&self) -> BTreeSet<i32> {
+        self.services.watched_hosts()
+    }
+
     /// Handles the end of the host with this number: tasks that asked for a notice get one.
     pub(crate) fn host_ended(&mut self, host: i32, effects: &mut Vec<Effect>) {
         self.services.host_ended(host, effects);
@@ -451,6 +456,11 @@ impl Machine {
         self.tasks.get(&tid).map(|entry| entry.rank)
     }
 
+    /// The number of a task's addresses.
+    pub(crate) fn slot(&self, tid: Tid) -> Option<u32> {
+        self.tasks.get(&tid).map(|entry| entry.slot)
+    }
+
     pub(crate) fn is_there(&self, tid: Tid) -> bool {
         self.tasks.get(&tid).is_some_and(|entry| !entry.left)
     }
@@ -501,7 +511,7 @@ impl Machine {
             // As in PVM, a task without a parent has no name here.
             let name = if parent == 0 { "" } else { &entry.program };
             packet = packet
-                .ints([tid.number(), parent, MachineHosts::number(hosts.of(entry.rank))])
+                .ints([tid.number(), parent, hosts.number(hosts.of(entry.rank))])
                 .ints([flags(*tid), process(entry.rank)])
                 .text(name);
         }

@@ -510,6 +510,42 @@ fn part(head: &PartHead, contents: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Whether something that a process has sent for a checkpoint can be read from it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SavedContents {
+    Sound,
+    Unsound,
+}
+
+impl SavedContents {
+    fn of(is_sound: bool) -> Self {
+        if is_sound { Self::Sound } else { Self::Unsound }
+    }
+
+    /// Checks a task that has these slots: the first one, and their number.
+    pub(crate) fn of_task(contents: &[u8], slots: (u64, u64)) -> Self {
+        let read = postcard::take_from_bytes::<PackedTask>(contents);
+        Self::of(read.is_ok_and(|(task, rest)| {
+            let has_arena = |block: &SentBlock| block.name.arena().is_some();
+            rest.is_empty()
+                && (task.ulp.slot, task.ulp.slots) == slots
+                && !task.has_copy
+                && !task.has_files()
+                && task.blocks.iter().all(has_arena)
+        }))
+    }
+
+    /// Checks a part of a task. Exactly the last one is the end of the contents.
+    pub(crate) fn of_part(contents: &[u8], is_last: bool) -> Self {
+        let read = postcard::take_from_bytes::<PartHead>(contents);
+        Self::of(read.is_ok_and(|(head, _)| match head {
+            PartHead::There { .. } => false,
+            PartHead::End(_) => is_last,
+            PartHead::Pages(_) | PartHead::Block { .. } | PartHead::Message { .. } => !is_last,
+        }))
+    }
+}
+
 impl PackedTask {
     /// The path of the task's program.
     pub(crate) fn program(&self) -> &OsString {
@@ -574,6 +610,20 @@ pub(crate) fn kept_head(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_that_a_checkpoint_cannot_have_are_found() {
+        let there = PartHead::There { written: 0, pages: Vec::new(), inbox: Vec::new() };
+        let block = PartHead::Block { which: 0, offset: 0 };
+        let sound = |head: &PartHead, is_last| {
+            SavedContents::of_part(&part(head, b"x"), is_last) == SavedContents::Sound
+        };
+        let end = PartHead::End(PageSum::default());
+        assert_eq!([&there, &block, &end].map(|head| sound(head, false)), [false, true, false]);
+        assert_eq!([&there, &block, &end].map(|head| sound(head, true)), [false, false, true]);
+        assert_eq!(SavedContents::of_part(b"\xff", false), SavedContents::Unsound);
+        assert_eq!(SavedContents::of_task(b"", (0, 1)), SavedContents::Unsound);
+    }
 
     #[test]
     fn runs_without_others_are_what_is_in_none_of_them() {

@@ -15,6 +15,7 @@ use crate::error;
 use crate::tid::Tid;
 use crate::wire::{Packet, PacketReader};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// What a notice can be about.
 #[derive(Clone, Copy)]
@@ -41,7 +42,7 @@ pub struct SavedServices {
     groups: Vec<groups::SavedGroup>,
     mailboxes: mailboxes::SavedMailboxes,
     contexts: (Vec<(i32, Tid)>, i32),
-    notices: Vec<(Tid, Tid, notices::NoticeTag)>,
+    notices: notices::SavedNotices,
 }
 
 impl Services {
@@ -56,6 +57,9 @@ impl Services {
     }
 
     /// The services of a checkpoint. `None`: no services are in this state.
+    ///
+    /// Notices about hosts that are gone, or have joined since, come later: call
+    /// [`host_ended`](Self::host_ended) and [`host_added`](Self::host_added).
     pub fn restore(saved: SavedServices) -> Option<Self> {
         Some(Self {
             groups: groups::Groups::restore(saved.groups)?,
@@ -98,6 +102,11 @@ impl Services {
     /// The host with this number is part of the machine from now on.
     pub fn host_added(&mut self, host: i32, effects: &mut Vec<Effect>) {
         self.notices.host_added(host, effects);
+    }
+
+    /// The numbers of the hosts whose end is to be reported.
+    pub fn watched_hosts(&self) -> BTreeSet<i32> {
+        self.notices.watched_hosts()
     }
 
     /// Handles the end of the host with this number.

@@ -27,8 +27,7 @@ pub struct Start {
     pub folders: Vec<PathBuf>,
     /// Number of processes of this host in which tasks can run, including this one.
     pub processes: usize,
-    /// The other hosts, if there are any. Then there are no checkpoints, and tasks run in all
-    /// processes from the start.
+    /// The other hosts, if there are any. Then tasks run in all processes from the start.
     pub hosts: Option<StartHosts>,
     /// Number of these in which tasks run at first, and the least number that the machine uses by
     /// itself. At most `processes` count.

@@ -248,7 +248,6 @@ fn other_shells_see_the_hosts_and_what_does_not_work_yet_is_refused() {
         (&["procs", "1"][..], "over several hosts all of its processes are used"),
         (&["evacuate", "0"], "there is none for its tasks"),
         (&["move", tid, "2"], "there is no such process"),
-        (&["checkpoint", "/tmp/none"], "several hosts"),
     ] {
         let (worked, said) = told(words);
         assert!(!worked && said.contains(why), "{words:?}: {said}");

@@ -18,14 +18,14 @@ pub struct HostArgs {
     /// Another host, with the number of its processes (1 by default); may be repeated.
     ///
     /// The host must be trusted (`upcall host trust`) and must trust this one, and the programs
-    /// must be there. In a machine with several hosts there are no checkpoints.
+    /// must be there.
     #[arg(long, value_name = "NAME[:PROCESSES]", value_parser = host, requires = "rendezvous")]
     host: Vec<StartHost>,
     /// Address at which the processes of all hosts meet, also those of hosts that come later.
     ///
     /// HOST is this host, by the name under which the others trust it. Hosts come by `upcall pvm
     /// add` and pvm_addhosts, or by themselves (`upcall pvm join`).
-    #[arg(long, value_name = "HOST:PORT", conflicts_with = "as_processes")]
+    #[arg(long, value_name = "HOST:PORT")]
     rendezvous: Option<String>,
     /// Number of processes that there is room for on hosts that come later; 16 by default.
     ///

@@ -1,7 +1,9 @@
 //! What has arrived of the tasks of a checkpoint, as the first process sees it.
 //!
 //! A file in which something is missing, doubled or in the wrong place is refused when it is read,
-//! and then the former file is gone. So each section is checked before it is written.
+//! and then the former file is gone. So each section is checked before it is written. A section
+//! from another process is also [read](crate::packed::SavedContents). A process that lies about its
+//! own tasks can still make a checkpoint from which these cannot go on.
 
 use super::{SavedPlace, SectionKind};
 use crate::tid::Tid;
@@ -24,6 +26,8 @@ struct ArrivedTask {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SectionOrder {
     Next,
+    /// It is the next one, and the last part of its task.
+    Last,
     Wrong,
 }
 
@@ -41,7 +45,12 @@ impl TaskSections {
         };
         match (kind, &mut task.parts) {
             (SectionKind::Task, parts @ None) if at > 0 => *parts = Some((0, at)),
-            (SectionKind::Part, Some((next, all))) if at == *next && at < *all => *next += 1,
+            (SectionKind::Part, Some((next, all))) if at == *next && at < *all => {
+                *next += 1;
+                if next == all {
+                    return SectionOrder::Last;
+                }
+            }
             _ => return SectionOrder::Wrong,
         }
         SectionOrder::Next
@@ -58,7 +67,7 @@ impl TaskSections {
 mod tests {
     use super::*;
     use SectionKind::{Part, Task};
-    use SectionOrder::{Next, Wrong};
+    use SectionOrder::{Last, Next, Wrong};
 
     #[test]
     fn each_task_arrives_once_from_its_process_and_whole() {
@@ -78,11 +87,11 @@ mod tests {
         assert_eq!(add(0, Part, one, 0), Next);
         assert_eq!(add(0, Part, one, 0), Wrong);
         assert_eq!(add(1, Task, other, 1), Next);
-        assert_eq!(add(1, Part, other, 0), Next);
+        assert_eq!(add(1, Part, other, 0), Last);
         assert_eq!(add(1, Part, other, 1), Wrong);
         assert_eq!(add(0, SectionKind::End, one, 0), Wrong);
         assert_eq!(all.missing(), Some(one));
-        assert_eq!(all.add(0, Part, SavedPlace { tid: one, at: 1 }), Next);
+        assert_eq!(all.add(0, Part, SavedPlace { tid: one, at: 1 }), Last);
         assert_eq!(all.missing(), None);
         assert_eq!(TaskSections::of([(one, 0)].into_iter()).missing(), Some(one));
     }

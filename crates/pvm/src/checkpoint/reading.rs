@@ -1,5 +1,6 @@
 //! Reads a checkpoint, and checks all of it.
 
+use super::hosts::{SavedHostsAre, checked};
 use super::writing::sum;
 use super::{
     CheckpointEnd, CheckpointError, CheckpointHead, MAGIC, PREAMBLE, SavedPlace, SectionKind,
@@ -31,8 +32,6 @@ pub(crate) struct Checkpoint {
 
 /// A task in a checkpoint.
 pub(crate) struct SavedTask {
-    /// The process in which it ran.
-    pub(crate) rank: Rank,
     pub(crate) packed: PackedTask,
     pub(crate) parts: Vec<SavedPart>,
     /// Number of parts that it has.
@@ -75,7 +74,10 @@ impl Checkpoint {
         let mut reader =
             CheckpointReader { path, file: buffered, at: 0, end: data.len(), number: 0 };
         reader.preamble()?;
-        let (_, head) = reader.only::<CheckpointHead>(SectionKind::Head)?;
+        let (at, head) = reader.only::<CheckpointHead>(SectionKind::Head)?;
+        if checked(&head.hosts) == SavedHostsAre::Impossible {
+            return Err(reader.damaged(at, "no machine has such hosts"));
+        }
         let (at, machine) = reader.only::<SavedMachine>(SectionKind::Machine)?;
         let mut ranks = machine.tasks().collect::<BTreeMap<_, _>>();
         let mut tasks = BTreeMap::new();
@@ -123,22 +125,6 @@ impl Checkpoint {
         contents.drain(..place);
         Ok(contents)
     }
-}
-
-/// Where the tasks of a checkpoint run in a machine of `size` processes: in the process of the same
-/// rank, or else round robin.
-pub(crate) fn places_of(checkpoint: &Checkpoint, size: usize) -> BTreeMap<Tid, Rank> {
-    let mut next = 0;
-    let rank = |(tid, task): (&Tid, &SavedTask)| {
-        let rank = if task.rank < size {
-            task.rank
-        } else {
-            next += 1;
-            (next - 1) % size
-        };
-        (*tid, rank)
-    };
-    checkpoint.tasks.iter().map(rank).collect()
 }
 
 impl CheckpointReader<'_> {
@@ -241,9 +227,9 @@ impl CheckpointReader<'_> {
         let wrong = || self.damaged(at, "the contents are wrong");
         let (place, rest) =
             postcard::take_from_bytes::<SavedPlace>(contents).map_err(|_| wrong())?;
-        let rank = ranks.remove(&place.tid).ok_or_else(wrong)?;
+        ranks.remove(&place.tid).ok_or_else(wrong)?;
         let packed = self.read(at, rest)?;
-        tasks.insert(place.tid, SavedTask { rank, packed, parts: Vec::new(), count: place.at });
+        tasks.insert(place.tid, SavedTask { packed, parts: Vec::new(), count: place.at });
         Ok(())
     }
 

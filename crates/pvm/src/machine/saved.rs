@@ -4,6 +4,8 @@
 //! is refused as a whole.
 
 use super::{Machine, Slots, TaskEntry, TaskPlacement};
+use crate::checkpoint::CheckpointHosts;
+use crate::hosts::SpawnPlace;
 use crate::output::OutputTarget;
 use crate::remote::TaskSpec;
 use crate::services::{SavedServices, Services};
@@ -12,8 +14,30 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use upcall_message::Rank;
 
-/// A spawn that begins when the machine goes on: the spawner, and the number of tasks.
-pub(crate) type WaitingSpawn = (Option<Tid>, TaskSpec, u32);
+/// A spawn that begins when the machine goes on: the spawner, the number of tasks, and where.
+pub(crate) type WaitingSpawn = (Option<Tid>, TaskSpec, u32, SpawnPlace);
+
+/// A task's request for a change of hosts, which begins when the machine goes on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct WaitingHosts {
+    pub(crate) asker: Tid,
+    pub(crate) change: WaitingHostChange,
+    pub(crate) names: Vec<String>,
+}
+
+/// What a request wants of hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum WaitingHostChange {
+    Add,
+    Remove,
+}
+
+/// What waits until the machine goes on.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct WaitingRequests {
+    pub(crate) spawns: Vec<WaitingSpawn>,
+    pub(crate) hosts: Vec<WaitingHosts>,
+}
 
 /// The state of the whole machine, except for the tasks themselves.
 #[derive(Debug, Serialize, Deserialize)]
@@ -24,12 +48,12 @@ pub(crate) struct SavedMachine {
     place: TaskPlacement,
     placed: u64,
     worst: i32,
-    pub(crate) spawns: Vec<WaitingSpawn>,
+    waiting: WaitingRequests,
 }
 
 impl Machine {
     /// The state for a checkpoint. No task is being started, and no end is to be announced.
-    pub(crate) fn save(&self, spawns: Vec<WaitingSpawn>) -> SavedMachine {
+    pub(crate) fn save(&self, waiting: WaitingRequests) -> SavedMachine {
         SavedMachine {
             services: self.services.save(),
             tasks: self.tasks.iter().map(|(tid, entry)| (*tid, entry.clone())).collect(),
@@ -37,7 +61,7 @@ impl Machine {
             place: self.place.clone(),
             placed: self.placed as u64,
             worst: self.worst,
-            spawns,
+            waiting,
         }
     }
 
@@ -51,6 +75,11 @@ impl SavedMachine {
     /// The tasks, each with the process in which it ran.
     pub(crate) fn tasks(&self) -> impl Iterator<Item = (Tid, Rank)> {
         self.tasks.iter().map(|(tid, entry)| (*tid, entry.rank))
+    }
+
+    /// What has waited for the end of the checkpoint.
+    pub(crate) fn take_waiting(&mut self) -> WaitingRequests {
+        std::mem::take(&mut self.waiting)
     }
 
     /// The machine, with slots for `count` tasks, whose tasks run in these processes. A `console`
@@ -86,14 +115,19 @@ impl SavedMachine {
     }
 }
 
-/// Spawns whose tasks have the machine's own streams, or the log, in place of a console's.
-pub(crate) fn without_console(spawns: Vec<WaitingSpawn>, console: Tid) -> Vec<WaitingSpawn> {
-    let all = spawns.into_iter().filter(|(spawner, ..)| *spawner != Some(console));
-    all.map(|(spawner, mut plan, count)| {
-        if plan.output.to == OutputTarget::Task(console) {
-            plan.output = crate::output::Output::log();
+impl WaitingRequests {
+    /// The requests as they go on in a machine with these hosts, and without a `console`: its
+    /// spawns are gone, and other ones have the log in place of its streams.
+    pub(crate) fn in_another_machine(self, console: Tid, hosts: &CheckpointHosts<'_>) -> Self {
+        let Self { mut spawns, hosts: mut changes } = self;
+        spawns.retain(|(spawner, ..)| *spawner != Some(console));
+        for (_, plan, _, place) in &mut spawns {
+            if plan.output.to == OutputTarget::Task(console) {
+                plan.output = crate::output::Output::log();
+            }
+            *place = hosts.place(*place);
         }
-        (spawner, plan, count)
-    })
-    .collect()
+        changes.retain(|change| change.asker != console);
+        Self { spawns, hosts: changes }
+    }
 }

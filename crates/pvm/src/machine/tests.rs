@@ -140,8 +140,8 @@ fn a_task_is_where_it_was_started_whatever_its_number() {
     let (_, listed) = machine.list(one.number(), &hosts, |rank| rank as i32 + 100, |_| 4);
     let mut listed = PacketReader::new(listed.as_bytes());
     let [.., host, _, process] = [(); 5].map(|()| listed.int());
-    assert_eq!((host, process), (Some(MachineHosts::number(1)), Some(102)));
-    let of_host = |host| machine.list(MachineHosts::number(host), &hosts, |_| 7, |_| 4).0;
+    assert_eq!((host, process), (Some(hosts.number(1)), Some(102)));
+    let of_host = |host: i32| machine.list((host + 1) << 18, &hosts, |_| 7, |_| 4).0;
     assert_eq!([0, 1, 2].map(of_host), [0, 2, error::NO_TASK]);
     // The announcement of one was counted, and so its end is announced.
     assert_eq!((machine.announced(&[other.number()]), machine.next_gone()), (1, None));

@@ -1,7 +1,7 @@
 //! Hosts that come to the machine or leave it while it runs: the first process's part, and that of
 //! the others ([`hosts`](crate::hosts)).
 
-pub(super) mod state;
+pub(in crate::node) mod state;
 
 use self::state::{AnsweredPetition, HostAsker};
 use super::Node;
@@ -12,6 +12,7 @@ use crate::hosts::changes::{HostState, RequestDone, RequestedHost, TO_GO};
 use crate::hosts::{HostComes, HostRecruiter, HostStarter, MachineHosts, MemberOrder};
 use crate::joining::{JoinPetition, answer_of, refusal_of};
 use crate::machine::Machine;
+use crate::machine::saved::WaitingHostChange;
 use crate::places::TaskPlaces;
 use crate::remote::ControlMessage;
 use crate::report::report_line;
@@ -60,6 +61,11 @@ impl Node {
         self.with_patience(patience)
     }
 
+    /// Returns `true` if no host comes or goes.
+    pub(super) fn are_hosts_settled(&self) -> bool {
+        self.coming.changes.is_quiet()
+    }
+
     /// What becomes of a host, as the first process knows.
     pub(super) fn state_of_host(&self, host: usize) -> HostState {
         self.coming.changes.state(host)
@@ -95,6 +101,7 @@ impl Node {
 
     /// In the first process: lets hosts come. The answer comes when each is there, or has failed.
     pub(super) fn add_hosts(&mut self, asker: HostAsker, all: &[String]) {
+        let Some(asker) = self.defer_hosts(asker, WaitingHostChange::Add, all) else { return };
         let request = self.coming.changes.request(asker, all.len());
         for (at, text) in all.iter().enumerate() {
             let asked = (request, at);
@@ -177,6 +184,7 @@ impl Node {
 
     /// In the first process: a host asks for its order by itself.
     pub(super) fn heard_petition(&mut self, petition: Petition) {
+        let Some(petition) = self.defer_petition(petition) else { return };
         let token = self.coming.recruiter.as_ref().and_then(|one| one.start.token.as_deref());
         let asked = match JoinPetition::read(petition.bytes(), token) {
             Ok(asked) => asked,
@@ -298,6 +306,7 @@ impl Node {
     /// In the first process: removes hosts, with all their tasks. The answer comes when each has
     /// gone.
     pub(super) fn remove_hosts(&mut self, asker: HostAsker, all: &[String]) {
+        let Some(asker) = self.defer_hosts(asker, WaitingHostChange::Remove, all) else { return };
         let request = self.coming.changes.request(asker, all.len());
         for (at, name) in all.iter().enumerate() {
             if let Err(code) = self.remove_host(name.trim(), (request, at)) {
@@ -375,7 +384,7 @@ impl Node {
     pub(super) fn work_at_hosts(&mut self) {
         while let Some((host, asked)) = self.next_complete_host() {
             self.admit_host(host);
-            let number = MachineHosts::number(host);
+            let number = self.hosts.number(host);
             match (asked, self.coming.commands.get(&host)) {
                 (Some(asked), _) => self.coming.changes.result(asked, number),
                 (None, _) => {

@@ -469,7 +469,7 @@ impl Node {
             ControlMessage::Held { number, message } => {
                 self.heard_of_hold(from, number, message);
             }
-            ControlMessage::Restored { tid, refused } => self.restored(tid, refused),
+            ControlMessage::Restored { tid, refused } => self.restored(from, tid, refused),
             ControlMessage::Left { tid, sent } => {
                 Tid::of(tid).into_iter().for_each(|tid| machine.left(tid, &mut effects));
                 after = sent;
@@ -582,10 +582,7 @@ impl Node {
     /// In the first process: spawns `count` tasks. The spawner is answered when all have started or
     /// failed.
     pub(crate) fn spawn(&mut self, spawner: Option<Tid>, plan: TaskSpec, count: usize) {
-        if self.defers() {
-            return self.defer_spawn(spawner, plan, count);
-        }
-        self.spawn_in(spawner, plan, count, None);
+        self.spawn_at(spawner, plan, count, SpawnPlace::Any);
     }
 
     /// The same, where the spawner wants it.
@@ -601,18 +598,20 @@ impl Node {
                 .into_iter()
                 .for_each(|tid| self.answer(tid, error::OUT_OF_RES, Packet::default()));
         }
+        if self.defers() {
+            return self.defer_spawn((spawner, plan, count as u32, place));
+        }
         let size = self.size();
         let ranks = self.hosts.ranks_for(place).unwrap_or_default();
         let ranks = self.that_take_tasks(ranks);
         if place == SpawnPlace::Any || ranks.len() == size {
-            return self.spawn(spawner, plan, count);
+            return self.spawn_in(spawner, plan, count, None);
         }
         if ranks.is_empty() {
             let tids = Vec::new();
             let errors = vec![error::NO_HOST; count];
             return self.all_started(Started { spawner, plan, tids, errors });
         }
-        // There are several hosts, and so no checkpoint, which would delay this.
         self.spawn_in(spawner, plan, count, Some(&ranks));
     }
 

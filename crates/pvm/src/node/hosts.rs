@@ -19,9 +19,6 @@ use upcall_message::Rank;
 /// The mark of a daemon in a number.
 const DAEMON: i32 = i32::MIN;
 
-/// Why something is refused that would have to move or save tasks.
-pub(super) const SEVERAL: &str = "the machine has several hosts, and this works with one so far";
-
 impl Node {
     /// The node, in a machine whose hosts may be out of reach for this time.
     pub(super) fn with_patience(mut self, patience: Duration) -> Self {
@@ -38,6 +35,16 @@ impl Node {
         }
         if let Some(until) = self.partitions.add(from, rank, Instant::now()) {
             self.at(until, NOBODY);
+        }
+        self.part_hold(from, rank);
+    }
+
+    /// A process as errors name it.
+    pub(super) fn named_process(&self, rank: Rank) -> String {
+        if self.hosts.count() > 1 {
+            format!("process {rank} on host {}", self.hosts.name(self.hosts.of(rank)))
+        } else {
+            format!("process {rank} ({})", self.process(rank))
         }
     }
 
@@ -194,7 +201,7 @@ impl Node {
         let Self { machine: Some(machine), hosts, link, .. } = self else { return };
         let host = |number: i32, rank: Option<Rank>| {
             let host = hosts.numbered(number & !DAEMON).or(rank.map(|rank| hosts.of(rank)))?;
-            has_process(hosts, link.as_ref(), host).then(|| MachineHosts::number(host))
+            has_process(hosts, link.as_ref(), host).then(|| hosts.number(host))
         };
         machine.ask(tid, op, question, &host, effects);
     }
@@ -210,7 +217,7 @@ impl Node {
         let before = self.host_lost_process(host, is_over);
         let was_there = matches!(before, HostState::Stays | HostState::Goes);
         if let Some(machine) = self.machine.as_mut().filter(|_| is_over && was_there) {
-            machine.host_ended(MachineHosts::number(host), effects);
+            machine.host_ended(self.hosts.number(host), effects);
             if before == HostState::Stays {
                 report_line!("upcall pvm: host {} has ended", self.hosts.name(host));
             }
@@ -225,7 +232,7 @@ impl Node {
                 && has_process(&self.hosts, self.link.as_ref(), *host)
         };
         let all = (0..self.hosts.count()).filter(living);
-        all.map(|host| (MachineHosts::number(host), self.hosts.name(host).into())).collect()
+        all.map(|host| (self.hosts.number(host), self.hosts.name(host).into())).collect()
     }
 
     /// The same, for a task, with the number of hosts.
@@ -241,7 +248,7 @@ impl Node {
     /// none for that of a task where ids of that form are given.
     pub(super) fn host_of_task(&self, number: i32) -> i32 {
         let of_task = || Tid::of(number).map_or(0, |tid| self.hosts.of(self.places.process(tid)));
-        MachineHosts::number(self.hosts.numbered(number & !DAEMON).unwrap_or_else(of_task))
+        self.hosts.number(self.hosts.numbered(number & !DAEMON).unwrap_or_else(of_task))
     }
 
     /// The place that a spawner names, which is on this host: `.` and the names of hosts.

@@ -7,6 +7,7 @@
 //! A task that is packed for a checkpoint is as it was before: it goes on from there.
 
 mod first;
+mod hosts;
 mod restarting;
 pub(super) mod state;
 
@@ -78,7 +79,10 @@ impl Node {
 
     /// The messages so far, and whether all that has arrived was handled.
     fn quiet_count(&self) -> crate::remote::Count {
-        let is_quiet = self.arrivals.is_empty() && self.moving.is_quiet();
+        let is_quiet = self.arrivals.is_empty()
+            && self.late.is_empty()
+            && self.unsent.is_empty()
+            && self.moving.is_quiet();
         self.link.as_ref().map_or_else(
             || crate::remote::Count { all_wait: is_quiet, ..Default::default() },
             |link| link.count(is_quiet),
@@ -255,9 +259,12 @@ impl Node {
         let Some(task) = self.tasks[seat as usize].as_deref() else { return Ok(()) };
         let state = task.ulp.state(&task.image).map_err(|why| cannot(task, why))?;
         let packed = self.pack_saved(seat, state);
+        let Some(task) = self.tasks[seat as usize].as_deref() else { return Ok(()) };
         let (packed, mut parts) = packed.ok_or_else(|| cannot(task, "it cannot be packed"))?;
-        let contents = postcard::to_stdvec(&packed).map_err(|error| cannot(task, error))?;
+        let mut contents = postcard::to_stdvec(&packed).map_err(|error| cannot(task, error))?;
         let count = parts.count();
+        self.moving.trials.leaves(1 + count as usize);
+        self.moving.trials.bend(&mut contents);
         if self.machine.is_some() {
             self.write_task(self.places.rank(), (tid, count), contents);
         } else {
@@ -265,7 +272,8 @@ impl Node {
         }
         for at in 0..count {
             let Some(task) = self.tasks[seat as usize].as_deref() else { return Ok(()) };
-            let part = parts.next(task).map_err(|error| cannot(task, error))?;
+            let mut part = parts.next(task).map_err(|error| cannot(task, error))?;
+            self.moving.trials.bend(&mut part);
             self.save_part((tid, at), part);
         }
         Ok(())

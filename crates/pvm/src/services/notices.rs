@@ -42,15 +42,23 @@ pub(super) struct Notices {
     /// Pairs of a requesting and a watched task.
     of: BTreeSet<(Tid, Tid)>,
     count: u64,
-    /// Requests about ends of hosts, in their order. They are in no checkpoint: a machine with
-    /// several hosts has none, and one with a single host ends with it.
+    /// Requests about ends of hosts, in their order.
     deletes: Vec<DeleteNotice>,
-    /// Requests about hosts that come, in their order. They are in no checkpoint, either.
+    /// Requests about hosts that come, in their order.
+    adds: Vec<AddNotice>,
+}
+
+/// All open requests, in a checkpoint.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct SavedNotices {
+    /// The watched and the requesting task of each request, in their order.
+    exits: Vec<(Tid, Tid, NoticeTag)>,
+    deletes: Vec<DeleteNotice>,
     adds: Vec<AddNotice>,
 }
 
 /// A request for notices of hosts that come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct AddNotice {
     to: Tid,
     how: NoticeTag,
@@ -59,7 +67,7 @@ struct AddNotice {
 }
 
 /// A request for a notice of a host's end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct DeleteNotice {
     host: i32,
     to: Tid,
@@ -87,19 +95,26 @@ impl NoticeTag {
 }
 
 impl Notices {
-    /// For a checkpoint: the watched and the requesting task of each request, in their order.
-    pub(super) fn save(&self) -> Vec<(Tid, Tid, NoticeTag)> {
+    /// All requests, for a checkpoint.
+    pub(super) fn save(&self) -> SavedNotices {
         let all = self.exits.iter().map(|((about, to, count), how)| (*count, (*about, *to, *how)));
         let mut all = all.collect::<Vec<_>>();
         all.sort_unstable_by_key(|(count, _)| *count);
-        all.into_iter().map(|(_, one)| one).collect()
+        let exits = all.into_iter().map(|(_, one)| one).collect();
+        SavedNotices { exits, deletes: self.deletes.clone(), adds: self.adds.clone() }
     }
 
     /// The requests of a checkpoint.
-    pub(super) fn restore(saved: Vec<(Tid, Tid, NoticeTag)>) -> Self {
-        let mut all = Self::default();
-        saved.into_iter().for_each(|(about, to, how)| all.add(to, about, how));
+    pub(super) fn restore(saved: SavedNotices) -> Self {
+        let SavedNotices { exits, deletes, adds } = saved;
+        let mut all = Self { deletes, adds, ..Self::default() };
+        exits.into_iter().for_each(|(about, to, how)| all.add(to, about, how));
         all
+    }
+
+    /// The numbers of the hosts whose end is to be reported.
+    pub(super) fn watched_hosts(&self) -> BTreeSet<i32> {
+        self.deletes.iter().map(|one| one.host).collect()
     }
 
     /// OP_NOTIFY takes the event, possibly with CANCEL; tag; context; count; and, except for

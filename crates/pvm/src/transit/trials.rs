@@ -9,7 +9,8 @@
 //! - `UPCALL_PVM_CONTENTS=sent`: tasks' contents are sent, as if no process could read another
 //!   process's memory. `read`: they are read, as if none could write to it.
 //! - `UPCALL_PVM_BENT=RANK:SEED`: the process of this rank is hostile. Of each task that leaves it
-//!   whose contents are sent, it changes one message, and sends the sum of what it has changed.
+//!   whose contents are sent, it changes one message, and sends the sum of what it has changed. It
+//!   does the same with tasks for a checkpoint.
 
 use super::NodeEffect;
 use crate::moves::MoveEffect;

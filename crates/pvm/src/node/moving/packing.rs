@@ -71,17 +71,30 @@ impl Node {
     }
 
     /// Packs the task in this seat for a checkpoint. `None`: as for a move.
+    ///
+    /// In a machine of several hosts, a task may go on in another one, as after a move.
     pub(in crate::node) fn pack_saved(
-        &self,
+        &mut self,
         seat: u32,
         state: UlpState,
     ) -> Option<(PackedTask, PackedParts)> {
+        let host = match self.hosts.are_several() {
+            true => Some(self.process_habits()?),
+            false => None,
+        };
         let task = self.tasks[seat as usize].as_deref()?;
         let folder = match &task.folder {
             Some(folder) => Some(packed_folder(folder)?),
             None => None,
         };
-        pack(task, state, folder, |block| self.owner(block), PackedFor::Checkpoint).ok().flatten()
+        let why = PackedFor::Checkpoint;
+        let packed = pack(task, state, folder, |block| self.owner(block), why).ok().flatten();
+        let (mut packed, parts) = packed?;
+        if let Some((folder, umask)) = host {
+            packed.folder.get_or_insert(folder);
+            packed.umask.get_or_insert(umask);
+        }
+        Some((packed, parts))
     }
 
     /// What the new process has of a task from before its stop.
@@ -298,7 +311,10 @@ impl Node {
 
     /// Opens the folder with the path that a task's folder has on another host. `None`: it is that
     /// of this process.
-    fn far_folder(&mut self, folder: &PackedFolder) -> Result<Option<OwnedFd>, Refusal> {
+    pub(in crate::node) fn far_folder(
+        &mut self,
+        folder: &PackedFolder,
+    ) -> Result<Option<OwnedFd>, Refusal> {
         self.go_home();
         let own = std::env::current_dir().map_err(|_| Refusal::Folder)?;
         if own == Path::new(&folder.path) {

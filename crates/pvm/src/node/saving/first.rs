@@ -4,15 +4,16 @@ use super::super::Node;
 use super::state::{FirstSaving, Periodic, SaveAsker, Saving, WritingFile};
 use crate::calls::NodeCall;
 use crate::checkpoint::{
-    CheckpointEnd, CheckpointError, CheckpointHead, CheckpointWriter, SavedPlace, SectionKind,
-    SectionOrder, TaskSections, Written, seconds_now,
+    CheckpointEnd, CheckpointError, CheckpointHead, CheckpointWriter, SavedHost, SavedPlace,
+    SectionKind, SectionOrder, TaskSections, Written, saved_hosts, seconds_now,
 };
 use crate::door::{MachineReply, MachineRequest};
 use crate::holding::{HeldMessage, HoldMessage, HoldStep, MachineHold};
 use crate::machine::Machine;
+use crate::machine::saved::WaitingSpawn;
 use crate::moves::{self, RankSet};
-use crate::node::hosts::SEVERAL;
-use crate::remote::{ControlMessage, TaskSpec};
+use crate::packed::SavedContents;
+use crate::remote::ControlMessage;
 use crate::report::report_line;
 use crate::shown::SavedCost;
 use crate::start::PeriodicCheckpoint;
@@ -20,6 +21,10 @@ use crate::tid::Tid;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use upcall_message::Rank;
+
+/// Why a machine is not saved some of whose messages are lost.
+const PARTED: &str =
+    "some of its processes do not reach each other: try again when these are ended";
 
 /// Interval between two reports of progress.
 const SHOWN: Duration = Duration::from_millis(200);
@@ -47,23 +52,28 @@ impl Node {
         if self.is_saving() {
             return self.answer_saved(asker, Err("another checkpoint is being written".into()));
         }
-        if self.hosts.are_several() {
-            return self.answer_saved(asker, Err(SEVERAL.into()));
-        }
-        let mut lost = RankSet::default();
-        if let Some(link) = &self.link {
-            let ended = (0..link.size()).filter(|rank| link.is_lost(*rank));
-            ended.for_each(|rank| _ = lost.insert(rank));
+        if !self.partitions.is_empty() {
+            return self.answer_saved(asker, Err(PARTED.into()));
         }
         self.saving.last += 1;
         let (number, since) = (self.saving.last, Instant::now());
         let saving =
             Saving { number, asker, path, since, cost: SavedCost::default(), shown: since };
-        let holding = MachineHold::new(self.size(), lost, self.moving.time());
+        let holding = MachineHold::new(self.moving.time());
         let sections = TaskSections::default();
         let first =
             FirstSaving { saving, holding, writer: None, sections, stopped: since, recount: None };
         self.saving.first = Some(Box::new(first));
+    }
+
+    /// The processes that have ended.
+    fn lost_processes(&self) -> RankSet {
+        let mut lost = RankSet::default();
+        if let Some(link) = &self.link {
+            let ended = (0..link.size()).filter(|rank| link.is_lost(*rank));
+            ended.for_each(|rank| _ = lost.insert(rank));
+        }
+        lost
     }
 
     fn is_saving(&self) -> bool {
@@ -122,32 +132,25 @@ impl Node {
     }
 
     /// Keeps a spawn until the machine goes on.
-    pub(in crate::node) fn defer_spawn(
-        &mut self,
-        spawner: Option<Tid>,
-        plan: TaskSpec,
-        count: usize,
-    ) {
-        self.saving.spawns.push((spawner, plan, count as u32));
+    pub(in crate::node) fn defer_spawn(&mut self, spawn: WaitingSpawn) {
+        self.saving.spawns.push(spawn);
     }
 
     /// Does what a checkpoint under way needs from time to time.
     pub(super) fn work_at_first(&mut self) {
         let is_starting = self.machine.as_ref().is_some_and(Machine::is_starting);
-        let is_settled = !is_starting && self.moving.open() == 0;
+        let is_settled = !is_starting && self.moving.open() == 0 && self.are_hosts_settled();
         let now = self.moving.time();
+        let (size, lost) = (self.size(), self.lost_processes());
         let Some(first) = self.saving.first.as_deref_mut() else { return };
         let step = if first.holding.settles() && is_settled {
             first.stopped = Instant::now();
-            Some(first.holding.settled(now))
+            Some(first.holding.settled(size, lost, now))
         } else if let Some(round) = first.recount.take() {
             Some(HoldStep::Count(round))
         } else {
-            let link = &self.link;
-            first.holding.tick(now, |rank| {
-                let process = link.as_ref().map_or(0, |link| link.process(rank));
-                format!("process {rank} ({process})")
-            })
+            let first = self.saving.first.as_deref();
+            first.and_then(|first| first.holding.tick(now, |rank| self.named_process(rank)))
         };
         self.take_steps(step);
         self.show_saving();
@@ -225,13 +228,12 @@ impl Node {
     /// Lets all tasks run, and does what has waited.
     pub(super) fn go_on(&mut self, number: u64) {
         self.tell_hold(number, HoldMessage::GoOn);
-        for (spawner, plan, count) in std::mem::take(&mut self.saving.spawns) {
-            self.spawn(spawner, plan, count as usize);
-        }
+        self.serve_waiting();
     }
 
     /// Begins the file, with all that is no task's.
     fn begin_file(&mut self) -> Result<(), CheckpointError> {
+        let (waiting, hosts) = (self.waiting_requests(), self.hosts_to_save());
         let (Some(first), Some(machine), Some(desk), Some(start)) =
             (self.saving.first.as_deref_mut(), &self.machine, &self.desk, &self.saving.start)
         else {
@@ -240,8 +242,8 @@ impl Node {
         let (number, caller) = (first.saving.number, desk.caller());
         let done = move |written: Written| _ = caller.call(NodeCall::Written(number, written));
         let mut writer = CheckpointWriter::begin(first.saving.path.clone(), done)?;
-        let head = CheckpointHead { seconds: seconds_now(), ..(**start).clone() };
-        let saved = machine.save(self.saving.spawns.clone());
+        let head = CheckpointHead { seconds: seconds_now(), hosts, ..(**start).clone() };
+        let saved = machine.save(waiting);
         // For these types this does not fail.
         writer.section(SectionKind::Head, postcard::to_stdvec(&head).unwrap_or_default());
         writer.section(SectionKind::Machine, postcard::to_stdvec(&saved).unwrap_or_default());
@@ -279,7 +281,19 @@ impl Node {
         let now = self.moving.time();
         let Some(first) = self.saving.first.as_deref_mut() else { return };
         let Some(writer) = &mut first.writer else { return };
-        if first.sections.add(from, kind, place) == SectionOrder::Wrong {
+        let order = first.sections.add(from, kind, place);
+        let slots = || {
+            let each = self.sizes.slots() as u64;
+            Some((u64::from(self.machine.as_ref()?.slot(place.tid)?) * each, each))
+        };
+        // This process has packed its own tasks itself.
+        let is_own = from == self.places.rank();
+        let is_sound = is_own
+            || match kind {
+                SectionKind::Task => slots().map(|slots| SavedContents::of_task(&contents, slots)),
+                _ => Some(SavedContents::of_part(&contents, order == SectionOrder::Last)),
+            } == Some(SavedContents::Sound);
+        if order == SectionOrder::Wrong || !is_sound {
             return self.give_up(format!("process {from} has sent task {} wrongly", place.tid));
         }
         first.holding.got(now);
@@ -352,10 +366,24 @@ impl Node {
         }
     }
 
+    /// The hosts for a checkpoint.
+    fn hosts_to_save(&self) -> Vec<SavedHost> {
+        let living = self.host_list().into_iter().map(|(number, _)| number).collect::<Vec<_>>();
+        saved_hosts(&self.hosts, |host| !living.contains(&self.hosts.number(host)))
+    }
+
     /// Handles the end of a process during a checkpoint.
     pub(in crate::node) fn lose_hold(&mut self, rank: Rank) {
         if self.saving.first.is_some() {
             self.give_up(format!("process {rank} has ended"));
+        }
+    }
+
+    /// Handles that two processes do not reach each other during a checkpoint.
+    pub(in crate::node) fn part_hold(&mut self, one: Rank, other: Rank) {
+        if self.saving.first.is_some() {
+            let [one, other] = [one, other].map(|rank| self.named_process(rank));
+            self.give_up(format!("{one} and {other} do not reach each other"));
         }
     }
 

@@ -4,10 +4,14 @@
 //! The first process reads the file and sends each task to its process. When all processes have
 //! reported that their tasks are whole, it announces where the tasks are, and lets them run. So the
 //! first message of a task finds its receiver in place.
+//!
+//! Between hosts, such a message may arrive before what the first process has announced. So each
+//! process holds its tasks, as for a checkpoint, until the first process tells it to go on: then it
+//! knows where all tasks are.
 
 use super::super::Node;
-use super::state::{RestoringTask, STILL};
-use crate::checkpoint::{Checkpoint, CheckpointError};
+use super::state::{RestoringTask, STILL, TaskHold, TaskHoldPhase};
+use crate::checkpoint::{Checkpoint, CheckpointError, RestoredHosts};
 use crate::moves::{self, Refusal};
 use crate::packed::{FillingTask, PackedHead, PackedTask, refused_program};
 use crate::remote::ControlMessage;
@@ -30,11 +34,12 @@ impl Node {
         &mut self,
         checkpoint: &Checkpoint,
         ranks: &BTreeMap<Tid, Rank>,
+        hosts: &RestoredHosts,
     ) -> Result<(), CheckpointError> {
         for (rank, name) in checkpoint.names.iter().enumerate().take(self.size()) {
             self.tell(rank, ControlMessage::NextName { name: *name });
         }
-        self.saving.missing = checkpoint.tasks.len();
+        self.saving.missing = ranks.clone();
         for (tid, task) in &checkpoint.tasks {
             let rank = ranks.get(tid).copied().unwrap_or(0);
             let packed = task.packed.clone().in_another_machine(crate::node::CONSOLE);
@@ -56,13 +61,27 @@ impl Node {
         }
         all.iter().for_each(|(rank, tids)| self.announce(*rank, tids));
         self.go_on(0);
+        self.report_restored_hosts(hosts);
         Ok(())
     }
 
-    /// In the first process: spawns these when the machine goes on.
-    pub(crate) fn with_spawns(mut self, spawns: Vec<crate::machine::saved::WaitingSpawn>) -> Self {
-        self.saving.spawns = spawns;
-        self
+    /// In the first process: tasks that asked for it get notices about hosts that are not there any
+    /// more, and about hosts that were not there before.
+    fn report_restored_hosts(&mut self, hosts: &RestoredHosts) {
+        let Some(machine) = &mut self.machine else { return };
+        let mut effects = Vec::new();
+        for host in machine.watched_hosts().difference(&hosts.known) {
+            machine.host_ended(*host, &mut effects);
+        }
+        hosts.added.iter().for_each(|host| machine.host_added(*host, &mut effects));
+        self.effects(effects);
+    }
+
+    /// Maximum time without the report of a task from another process. A host may be out of reach
+    /// for a while.
+    fn restored_within(&self) -> Duration {
+        let patience = self.coming.recruiter.as_ref().map(|one| one.start.patience);
+        WITHIN.saturating_add(patience.unwrap_or_default())
     }
 
     fn send_restored(&mut self, rank: Rank, head: PackedHead, contents: &[u8]) {
@@ -77,21 +96,22 @@ impl Node {
     }
 
     fn wait_for_restored(&mut self) -> Result<(), CheckpointError> {
-        let mut until = Instant::now() + WITHIN;
-        let mut missing = self.saving.missing;
+        let mut since = Instant::now();
+        let mut missing = self.saving.missing.len();
         loop {
-            if let Some((tid, why)) = self.saving.refused.take() {
-                return Err(CheckpointError::Task { tid, why });
+            if let Some((tid, rank, why)) = self.saving.refused.take() {
+                let host = self.hosts.name(self.hosts.of(rank)).into();
+                return Err(CheckpointError::Task { tid, host, why });
             }
-            if self.saving.missing == 0 {
+            if self.saving.missing.is_empty() {
                 return Ok(());
             }
-            if self.saving.missing < missing {
-                (missing, until) = (self.saving.missing, Instant::now() + WITHIN);
+            if self.saving.missing.len() < missing {
+                (missing, since) = (self.saving.missing.len(), Instant::now());
             }
             let Some(link) = &self.link else { return Err(CheckpointError::Process) };
-            let has_lost = (0..link.size()).any(|rank| link.is_lost(rank));
-            if has_lost || Instant::now() >= until || self.halted {
+            let has_lost = (0..self.size()).any(|rank| link.is_lost(rank));
+            if has_lost || since.elapsed() >= self.restored_within() || self.halted {
                 return Err(CheckpointError::Process);
             }
             link.wait(Some(STILL), false);
@@ -101,6 +121,10 @@ impl Node {
 
     /// Begins to make a task of a checkpoint here.
     pub(super) fn restore_task(&mut self, tid: Tid, parts: u32, contents: &[u8]) {
+        self.saving.hold.get_or_insert_with(|| {
+            let (phase, until) = (TaskHoldPhase::Still, Instant::now());
+            Box::new(TaskHold { number: 0, phase, until })
+        });
         self.go_home();
         let packed = postcard::from_bytes::<PackedTask>(contents).map_err(|_| Refusal::Damaged);
         let arriving = packed.and_then(|packed| {
@@ -142,10 +166,8 @@ impl Node {
         let folder = task.folder().cloned();
         let mut task = task.finish(tid, ClockOrigin::OtherKernel)?;
         if let Some(folder) = folder {
-            self.go_home();
             // After a reboot the same folder may have another number.
-            let own = self.first_folder(&folder.path).map_err(|_| Refusal::Folder)?;
-            task.folder = Some(own);
+            task.folder = self.far_folder(&folder)?;
         }
         if task.umask.is_some() {
             self.learn_umask();
@@ -161,11 +183,15 @@ impl Node {
         self.tell_first(ControlMessage::Restored { tid, refused });
     }
 
-    /// In the first process: handles that a task is whole in its process, or is not.
-    pub(in crate::node) fn restored(&mut self, tid: Tid, refused: Option<Refusal>) {
-        self.saving.missing = self.saving.missing.saturating_sub(1);
+    /// In the first process: handles that a task is whole in process `from`, or is not. Only the
+    /// task's own process says so, once.
+    pub(in crate::node) fn restored(&mut self, from: Rank, tid: Tid, refused: Option<Refusal>) {
+        if self.saving.missing.get(&tid) != Some(&from) {
+            return;
+        }
+        self.saving.missing.remove(&tid);
         if let Some(why) = refused {
-            self.saving.refused.get_or_insert((tid, why));
+            self.saving.refused.get_or_insert((tid, from, why));
         }
     }
 }

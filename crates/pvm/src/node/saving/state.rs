@@ -4,14 +4,16 @@ use crate::calls::NodeCall;
 use crate::checkpoint::{CheckpointHead, CheckpointWriter, TaskSections};
 use crate::door::Visitor;
 use crate::holding::MachineHold;
-use crate::machine::saved::WaitingSpawn;
+use crate::machine::saved::{WaitingHostChange, WaitingSpawn};
 use crate::moves::Refusal;
+use crate::node::coming::state::HostAsker;
 use crate::packed::FillingTask;
 use crate::shown::SavedCost;
 use crate::tid::Tid;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use upcall_message::{Petition, Rank};
 
 /// Interval at which a process that stands still checks what is not a message.
 pub(crate) const STILL: Duration = Duration::from_millis(1);
@@ -33,12 +35,21 @@ pub(crate) struct NodeSaving {
     /// In the first process: requests and spawns that wait until the machine goes on.
     pub(crate) calls: VecDeque<NodeCall>,
     pub(crate) spawns: Vec<WaitingSpawn>,
+    pub(crate) hosts: Vec<WaitingForHosts>,
     pub(crate) periodic: Option<Periodic>,
     /// In the first process: what it saves about the machine's start.
     pub(crate) start: Option<Box<CheckpointHead>>,
-    /// In the first process: tasks that other processes have not restored, and the first error.
-    pub(crate) missing: usize,
-    pub(crate) refused: Option<(Tid, Refusal)>,
+    /// In the first process: tasks that their processes have not restored, and the first error.
+    pub(crate) missing: BTreeMap<Tid, Rank>,
+    pub(crate) refused: Option<(Tid, Rank, Refusal)>,
+}
+
+/// A request about hosts that waits until the machine goes on.
+pub(crate) enum WaitingForHosts {
+    /// Of a task, the console or another shell.
+    Change { asker: HostAsker, change: WaitingHostChange, names: Vec<String> },
+    /// Of a host that comes by itself.
+    Petition(Petition),
 }
 
 /// The tasks of a process while a machine stands still, or is about to.
