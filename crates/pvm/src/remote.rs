@@ -466,7 +466,7 @@ pub(crate) enum LinkChange {
 
 /// Version of the messages between processes. Part of a kind's name, so that the group refuses
 /// processes of another one, which other hosts may have.
-const PROTOCOL: &str = concat!("control ", env!("CARGO_PKG_VERSION"), ".3");
+const PROTOCOL: &str = concat!("control ", env!("CARGO_PKG_VERSION"), ".4");
 
 /// Messages to and from another process, without those of the counting itself.
 #[derive(Debug, Default)]

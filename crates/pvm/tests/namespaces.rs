@@ -9,6 +9,7 @@ use command::running::{Programs, kill_all, said, within};
 use command::upcall;
 use hosts::{Host, Hosts};
 use std::fmt::Write;
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -341,6 +342,140 @@ fn a_host_that_is_cut_off_for_longer_than_the_patience_has_ended() {
     assert!(said.contains("ok: outlives") && !said.contains("FAILED"), "{said}");
     // The processes there have found that out by themselves.
     within(|| scene.far_processes().is_empty().then_some(()));
+}
+
+impl Scene {
+    /// `upcall pvm` with these words, at home.
+    fn told(&self, words: &[&str]) -> Output {
+        let all = self.on(self.hosts.host(0), 0);
+        let mut command = Command::new(&all[0]);
+        command.args(&all[1..]).arg(upcall()).arg("pvm").args(words).output().unwrap()
+    }
+
+    /// Lets a machine go on, on host 1, which has this folder in place of another one, and which
+    /// has the name of the first of [`NAMES`].
+    fn restart_there(&self, file: &Path, folders: [&Path; 2], options: &[&str]) -> Output {
+        let mut words = self.on(self.hosts.host(1), 1);
+        if self.hosts.are_apart() {
+            let [copy, folder] = folders.map(Path::display);
+            let inside =
+                format!("hostname {} && mount --bind {copy} {folder} && exec \"$@\"", NAMES[0]);
+            let apart = ["unshare", "--uts", "--mount", "sh", "-c", &inside, "sh"];
+            words.extend(apart.map(String::from));
+        }
+        let port = self.address.rsplit(':').next().unwrap();
+        let address = format!("{}:{port}", self.hosts.host(1).address);
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).args(["timeout", "60"]).arg(upcall()).args(["pvm", "restart"]);
+        command.arg(file).args(options);
+        if options.contains(&"--host") {
+            command.args(["--rendezvous", &address]).arg("--upcall").arg(upcall());
+            command.arg("--with").arg(format!("sh {} {{host}}", self.start().display()));
+        }
+        let done = command.output().unwrap();
+        assert_ne!(done.status.code(), Some(124), "it hangs: {}", said(&done));
+        done
+    }
+}
+
+/// A word of a shell.
+fn quoted(word: &str) -> String {
+    format!("'{word}'")
+}
+
+/// Copies a folder with its programs, whose times stay.
+fn copied(folder: &Path) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    let mut command = Command::new("cp");
+    command.arg("-a").arg(folder.join(".")).arg(copy.path());
+    assert!(command.status().unwrap().success());
+    copy
+}
+
+/// The new home was another host of the machine. It has its own copies of the program.
+#[test]
+fn a_machine_is_saved_on_one_host_and_goes_on_on_another() {
+    let (programs, scene) = (Programs::new(), Scene::new());
+    let program = programs.compiled("images/streams.c");
+    let file = scene.folder.path().join("state");
+    let saved = |options: &[&str], copies: &str| {
+        let options = [options, &["-n", copies, "--place", "interleave"]].concat();
+        let machine = ReadyMachine::start(scene.command(&options, &program, &["300"]));
+        let done = scene.told(&["checkpoint", &file.display().to_string()]);
+        assert!(done.status.success(), "{}", said(&done));
+        drop(machine);
+        within(|| scene.far_processes().is_empty().then_some(()));
+    };
+    let copy = copied(programs.0.path());
+    let folders = [copy.path(), programs.0.path()];
+    // A machine of one host, and one of three, of which one is not there any more.
+    saved(&[], "3");
+    let done = scene.restart_there(&file, folders, &[]);
+    assert!(done.status.success() && said(&done).contains("ok: 1800 mess"), "{}", said(&done));
+    saved(&["--host", "b:2", "--host", "c"], "4");
+    for options in [&["--procs", "2"][..], &["--host", "c"]] {
+        let done = scene.restart_there(&file, folders, options);
+        let said = said(&done);
+        assert!(done.status.success() && said.contains("ok: 3600 messages"), "{said}");
+        assert!(!scene.hosts.are_apart() || !said.contains("host b of the checkpoint"), "{said}");
+    }
+    // A task that cannot go on is named with its host.
+    if scene.hosts.are_apart() {
+        let wrong = copied(programs.0.path());
+        fs::copy(programs.compiled("programs/ring.c"), wrong.path().join("streams")).unwrap();
+        let mut words = scene.on(scene.hosts.host(2), 2);
+        let [wrong, folder] = [wrong.path(), programs.0.path()].map(Path::display);
+        let inside = format!("mount --bind {wrong} {folder} && exec \"$@\"");
+        words.extend(["unshare", "--mount", "sh", "-c", &inside, "sh"].map(quoted));
+        scene.write_start([Vec::new(), words]);
+        let done = scene.restart_there(&file, folders, &["--host", "c"]);
+        let said = said(&done);
+        assert!(!done.status.success() && said.contains("cannot go on on host c"), "{said}");
+        assert!(!said.contains("ok: "), "{said}");
+        within(|| scene.far_processes().is_empty().then_some(()));
+    }
+    // Another program has another build id, or another length.
+    let other = programs.compiled("programs/ring.c");
+    fs::copy(other, copy.path().join("streams")).unwrap();
+    if scene.hosts.are_apart() {
+        let done = scene.restart_there(&file, folders, &[]);
+        let said = said(&done);
+        let path = program.display().to_string();
+        assert!(
+            !done.status.success() && said.contains(&path) && said.contains("differs"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_host_that_is_out_of_reach_costs_a_checkpoint_and_no_message() {
+    let (programs, scene) = (Programs::new(), Scene::new());
+    if !scene.hosts.are_apart() {
+        return println!("skipped: cables to cut, which need root");
+    }
+    let program = programs.compiled("images/streams.c");
+    let file = scene.folder.path().join("state");
+    let checkpoint = || scene.told(&["checkpoint", &file.display().to_string()]);
+    let gate = scene.folder.path().join("gate");
+    let args = ["400", &gate.display().to_string()];
+    let options = ["--host", "b", "-n", "2", "--place", "interleave"];
+    let machine = ReadyMachine::start(scene.command(&options, &program, &args));
+    scene.hosts.cut(1);
+    let done = checkpoint();
+    let told = said(&done);
+    assert!(!done.status.success() && told.contains("process 1 on host b"), "{told}");
+    assert!(!file.exists());
+    scene.hosts.mend(1);
+    // The link is back some time after that.
+    within(|| checkpoint().status.success().then_some(()));
+    fs::write(&gate, "").unwrap();
+    let told = machine.end();
+    assert!(told.contains("ok: 800 messages") && !told.contains("FAILED"), "{told}");
+    within(|| scene.far_processes().is_empty().then_some(()));
+    let folder = programs.0.path();
+    let done = scene.restart_there(&file, [folder, folder], &[]);
+    assert!(done.status.success() && said(&done).contains("ok: 800 messages"), "{}", said(&done));
 }
 
 /// Two hosts that do not reach each other, while both reach the home, would lose messages.

@@ -184,12 +184,12 @@ impl Node {
 
     /// In the first process: a host asks for its order by itself.
     pub(super) fn heard_petition(&mut self, petition: Petition) {
-        let Some(petition) = self.defer_petition(petition) else { return };
         let token = self.coming.recruiter.as_ref().and_then(|one| one.start.token.as_deref());
         let asked = match JoinPetition::read(petition.bytes(), token) {
             Ok(asked) => asked,
             Err(why) => return petition.refuse(&why.text()),
         };
+        let Some(petition) = self.defer_petition(petition) else { return };
         let known = self.hosts.named(&asked.name, 0).filter(|host| self.is_awaited(*host));
         if let Some((host, before)) =
             known.and_then(|host| Some((host, self.coming.orders.get(&host)?)))

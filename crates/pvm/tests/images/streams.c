@@ -1,8 +1,10 @@
 /* Tasks that send each other numbered messages without waiting, so that some are always under way:
-   `streams COUNT`. Each task checks that each message of each other one comes once and in order. */
+   `streams COUNT [GATE]`. Each task checks that each message of each other one comes once and in
+   order. The second half is sent once the file GATE exists. */
 #include <pvm3.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { ITEM = 1, DONE, MOST = 16, BURST = 10, LONG = 600 << 10 };
 
@@ -61,7 +63,10 @@ int main(int argc, char **argv)
         fflush(stdout);
     }
     for (int sent = 0; sent < count || left > 0;) {
-        for (int burst = 0; burst < BURST && sent < count; burst++, sent++)
+        int is_held = argc > 2 && sent >= count / 2 && access(argv[2], F_OK);
+        if (is_held)
+            usleep(1000);
+        for (int burst = 0; burst < BURST && sent < count && !is_held; burst++, sent++)
             for (int to = 0; to < n; to++)
                 if (to != at)
                     send_one(all[to], at, sent);

@@ -23,6 +23,13 @@ impl Node {
         if !self.defers() {
             return Some(asker);
         }
+        // A task that waits for an answer asks for nothing else. Its process may.
+        let mut waiting = self.saving.hosts.iter().filter_map(WaitingForHosts::asking_task);
+        if let HostAsker::Task(tid) = asker
+            && waiting.any(|one| one == tid)
+        {
+            return None;
+        }
         let names = names.to_vec();
         self.saving.hosts.push(WaitingForHosts::Change { asker, change, names });
         None

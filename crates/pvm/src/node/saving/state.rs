@@ -52,6 +52,16 @@ pub(crate) enum WaitingForHosts {
     Petition(Petition),
 }
 
+impl WaitingForHosts {
+    /// The task, or the console, that waits for the answer.
+    pub(crate) fn asking_task(&self) -> Option<Tid> {
+        match self {
+            Self::Change { asker: HostAsker::Task(asker), .. } => Some(*asker),
+            Self::Change { .. } | Self::Petition(_) => None,
+        }
+    }
+}
+
 /// The tasks of a process while a machine stands still, or is about to.
 pub(crate) struct TaskHold {
     pub(crate) number: u64,
