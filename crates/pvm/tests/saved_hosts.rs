@@ -34,6 +34,22 @@ impl SavedScene {
         ReadyMachine::start(self.hosts.starts(hosts, options, &self.program, args))
     }
 
+    /// The file that lets the program `streams` end.
+    fn gate(&self) -> String {
+        self.hosts.folder.path().join("gate").display().to_string()
+    }
+
+    /// Runs `streams`, which does not end.
+    fn streams(&self, hosts: &[&str], options: &[&str]) -> ReadyMachine {
+        let _ = fs::remove_file(self.gate());
+        self.run(hosts, options, &[&self.gate()])
+    }
+
+    /// Lets `streams` end, also in a machine that goes on from a file.
+    fn open_gate(&self) {
+        fs::write(self.gate(), "").unwrap();
+    }
+
     /// `upcall pvm run` where this script comes before processes start on host `$1`.
     fn starts_by(&self, script: &str) -> Command {
         let shell = self.hosts.folder.path().join("shell");
@@ -110,19 +126,21 @@ fn is_stopped(process: i32) -> bool {
 #[test]
 fn a_machine_over_several_hosts_goes_on_on_the_same_on_fewer_and_on_other_hosts() {
     let scene = SavedScene::new("images/streams.c");
-    let (options, args) = (["-n", "5", "--place", "interleave"], ["200"]);
-    let expected = "ok: 4000 messages\n";
-    let machine = scene.run(&["b:2", "c"], &options, &args);
+    let options = ["-n", "5", "--place", "interleave"];
+    let expected = "ok: streams\n";
+    let machine = scene.streams(&["b:2", "c"], &options);
     // The machine itself goes on, and each checkpoint is whole.
     scene.saved("first");
     scene.saved("first");
+    scene.open_gate();
     assert_eq!(machine.end(), (Some(0), expected.into()));
     for (number, hosts) in
         [&["b:2", "c"][..], &["c", "b:2"], &["b"], &["c:3"], &[]].into_iter().enumerate()
     {
-        let machine = scene.run(&["b:2", "c"], &options, &args);
+        let machine = scene.streams(&["b:2", "c"], &options);
         scene.saved("first");
         scene.kill(machine);
+        scene.open_gate();
         let said = scene.goes_on("first", hosts);
         assert!(said.contains(expected), "{hosts:?}: {said}");
         let missing = ["b", "c"]
@@ -142,7 +160,7 @@ fn a_machine_over_several_hosts_goes_on_on_the_same_on_fewer_and_on_other_hosts(
 #[test]
 fn a_machine_that_goes_on_elsewhere_is_saved_and_goes_on_again() {
     let scene = SavedScene::new("images/saved.c");
-    let (options, args) = (["-n", "5", "--place", "interleave"], ["40"]);
+    let (options, args) = (["-n", "5", "--place", "interleave"], ["100"]);
     let machine = |hosts: &[&str]| {
         let mut command = scene.hosts.starts(hosts, &options, &scene.program, &args);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
@@ -183,13 +201,14 @@ fn checkpoints_at_intervals_are_those_of_all_hosts() {
     let scene = SavedScene::new("images/streams.c");
     let state = scene.path("state");
     let every = ["-n", "4", "--checkpoint", &state, "--every", "0.1"];
-    let machine = scene.run(&["b", "c"], &every, &["400"]);
+    let machine = scene.streams(&["b", "c"], &every);
     within(|| fs::exists(&state).unwrap().then_some(()));
     scene.kill(machine);
+    scene.open_gate();
     let done = scene.restarts("state", &["b", "c"], &["--checkpoint", &state, "--every", "0.1"]);
     let done = { done }.output().unwrap();
-    assert!(said(&done).contains("ok: 4800 messages"), "{}", said(&done));
-    assert!(scene.goes_on("state", &[]).contains("ok: 4800 messages"));
+    assert!(said(&done).contains("ok: streams"), "{}", said(&done));
+    assert!(scene.goes_on("state", &[]).contains("ok: streams"));
 }
 
 /// The program has asked for notices about hosts, and has a task on each.
@@ -262,7 +281,7 @@ fn a_machine_is_not_saved_without_a_host_and_goes_on() {
 fn a_process_of_any_host_that_ends_during_a_checkpoint_costs_the_checkpoint() {
     let scene = SavedScene::new("images/streams.c");
     let options = ["-n", "3", "--place", "interleave"];
-    let machine = scene.run(&["b", "c"], &options, &["50"]);
+    let machine = scene.streams(&["b", "c"], &options);
     scene.saved("state");
     scene.kill(machine);
     let before = fs::read(scene.path("state")).unwrap();
@@ -275,7 +294,7 @@ fn a_process_of_any_host_that_ends_during_a_checkpoint_costs_the_checkpoint() {
         });
         for step in steps {
             let program = &scene.program;
-            let mut command = scene.hosts.starts(&["b", "c"], &options, program, &["100000"]);
+            let mut command = scene.hosts.starts(&["b", "c"], &options, program, &[&scene.gate()]);
             command.env("UPCALL_PVM_FAULT", format!("{rank}:{step}:kill"));
             let machine = ReadyMachine::start(command);
             let error = scene.not_saved("state");
@@ -289,7 +308,8 @@ fn a_process_of_any_host_that_ends_during_a_checkpoint_costs_the_checkpoint() {
             assert_eq!(scene.files(), ["state"], "{rank} {step}");
         }
     }
-    assert!(scene.goes_on("state", &["b", "c"]).contains("ok: 300 messages"));
+    scene.open_gate();
+    assert!(scene.goes_on("state", &["b", "c"]).contains("ok: streams"));
 }
 
 /// A hostile process changes what it sends of its tasks for a checkpoint. The file can be read in
