@@ -180,10 +180,10 @@ Examples:
 
 const PS_JSON: &str = "\
 JSON keys: machine, processes, console, hosts, and tasks with tid, number, parent, program, state
-(starts, runs, polls, receives, asks, sleeps, awaits, pauses, aside, moves or silent), doing, pinned
-(why the task could not move to another process now), from, tag, messages, blocks, block_bytes,
-resident_kib, own_kib (without shared text), rank, host, process and pid. Null means unknown or
-none.";
+(starts, runs, polls, receives, asks, sleeps, awaits, pauses, aside, moves or silent), doing,
+pinned (why the task could not move to another process now), refused (where it was last to move,
+and why it did not), from, tag, messages, blocks, block_bytes, resident_kib, own_kib (without
+shared text), rank, host, process and pid. Null means unknown or none.";
 
 /// Ends a task, or all tasks of a machine.
 #[derive(clap::Args)]

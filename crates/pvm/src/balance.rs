@@ -16,6 +16,8 @@
 //!
 //! # What each plan keeps to
 //! - Tasks that are pinned, or that are moving, stay.
+//! - Tasks move within their host. Only an evacuation prefers a process of the same host, and takes
+//!   one of another host if there is none. What is uneven between hosts is left to [`between`].
 //! - The largest load does not become larger. Only an evacuation may do that.
 //! - A move costs less than it gains until the next plan, together with what it would have gained
 //!   since the process has too much to do. So an expensive move comes late, but it comes. What is
@@ -25,9 +27,13 @@
 //!
 //! A load is the part of a processor that a task needs, in millionths ([`WHOLE`] is one processor).
 
+pub(crate) mod bars;
+pub(crate) mod between;
 mod chance;
 mod greedy;
+pub(crate) mod leaving;
 pub(crate) mod meter;
+pub(crate) mod probation;
 mod refine;
 pub(crate) mod rounds;
 #[cfg(test)]
@@ -35,10 +41,13 @@ mod tests;
 
 use crate::tid::Tid;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 use upcall_message::Rank;
+
+/// The index of a host among those of the machine. The home is the first one.
+pub(crate) type HostIndex = usize;
 
 /// The load of a processor that is never idle.
 pub(crate) const WHOLE: u64 = 1_000_000;
@@ -83,12 +92,35 @@ pub(crate) struct TaskLoad {
 pub(crate) struct LoadView {
     /// Indexed by rank.
     pub(crate) processes: Vec<ProcessUse>,
+    pub(crate) hosts: HostView,
     pub(crate) tasks: Vec<TaskLoad>,
     /// Bytes that were sent between two tasks in the last period, the lower number first.
     pub(crate) bytes: BTreeMap<(Tid, Tid), u64>,
     /// The time for which a move is to pay: until the next plan, and since a process has too much
     /// to do.
     pub(crate) period: Duration,
+}
+
+/// The hosts of a machine, as a balancer sees them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HostView {
+    /// The host of each process, indexed by rank. Without an entry a process is on the first host.
+    pub(crate) of_ranks: Vec<HostIndex>,
+    /// Processes that have not reported their loads in time.
+    pub(crate) silent: BTreeSet<Rank>,
+    /// Tasks that do not move to a host for now.
+    pub(crate) barred: BTreeSet<(Tid, HostIndex)>,
+}
+
+impl HostView {
+    /// The host of a process.
+    fn of(&self, rank: Rank) -> HostIndex {
+        self.of_ranks.get(rank).copied().unwrap_or(0)
+    }
+
+    fn is_barred(&self, tid: Tid, to: HostIndex) -> bool {
+        self.barred.contains(&(tid, to))
+    }
 }
 
 /// A task that is to move.
@@ -114,6 +146,27 @@ pub(crate) struct MeasuredLoads {
     pub(crate) tasks: Vec<MeasuredTask>,
     /// Bytes that tasks have sent to others, the lower number first.
     pub(crate) bytes: Vec<((Tid, Tid), u64)>,
+}
+
+/// Maximum number of tasks, and of pairs of tasks, in a report of loads. The others have less.
+const MOST_REPORTED: usize = 4096;
+
+impl MeasuredLoads {
+    /// As much of a report as one process may send, in the order of the tasks: the heaviest tasks,
+    /// each once, and the pairs with the most bytes.
+    pub(crate) fn bounded(mut self) -> Self {
+        if self.tasks.len() > MOST_REPORTED {
+            self.tasks.sort_by_key(|task| (std::cmp::Reverse(task.load), task.tid));
+            self.tasks.truncate(MOST_REPORTED);
+        }
+        self.tasks.sort_by_key(|task| task.tid);
+        self.tasks.dedup_by_key(|task| task.tid);
+        if self.bytes.len() > MOST_REPORTED {
+            self.bytes.sort_by_key(|(pair, bytes)| (std::cmp::Reverse(*bytes), *pair));
+            self.bytes.truncate(MOST_REPORTED);
+        }
+        self
+    }
 }
 
 /// What a machine may do with its processes.
@@ -192,6 +245,13 @@ impl LoadSums {
         sums
     }
 
+    /// Only those of the processes of a host: the others take no tasks.
+    fn on(&self, host: HostIndex, hosts: &HostView) -> Self {
+        let own =
+            |(rank, sum): (Rank, &Option<(u64, usize)>)| (*sum).filter(|_| hosts.of(rank) == host);
+        Self { sums: self.sums.iter().enumerate().map(own).collect() }
+    }
+
     fn add(&mut self, rank: Rank, load: u64) {
         if let Some(Some((sum, count))) = self.sums.get_mut(rank) {
             (*sum, *count) = (sum.saturating_add(load), *count + 1);
@@ -217,7 +277,13 @@ impl LoadSums {
 
     /// The process with the least load, and of several with the fewest tasks.
     fn least(&self) -> Option<Rank> {
-        self.all().min_by_key(|(rank, load, count)| (*load, *count, *rank)).map(|(rank, ..)| rank)
+        self.least_of(|_| true)
+    }
+
+    /// The same of some processes.
+    fn least_of(&self, is_meant: impl Fn(Rank) -> bool) -> Option<Rank> {
+        let meant = self.all().filter(|(rank, ..)| is_meant(*rank));
+        meant.min_by_key(|(rank, load, count)| (*load, *count, *rank)).map(|(rank, ..)| rank)
     }
 
     fn most(&self) -> u64 {
@@ -236,39 +302,84 @@ impl LoadSums {
     }
 }
 
+/// Returns `true` if a load that is smaller by `gain` for this time is worth more than moves that
+/// cost so much.
+fn pays(gain: u64, time: Duration, cost: Duration) -> bool {
+    let gained = u128::from(gain) * time.as_nanos() / u128::from(WHOLE);
+    gained > cost.as_nanos()
+}
+
 impl LoadView {
     /// Returns `true` if a smaller largest load is worth more than moves that cost so much.
     fn is_worth(&self, gain: u64, cost: Duration) -> bool {
-        let gained = u128::from(gain) * self.period.as_nanos() / u128::from(WHOLE);
-        gained > cost.as_nanos()
+        pays(gain, self.period, cost)
     }
 
-    /// The process with the most to do, if that is too much.
+    /// Returns `true` if the machine has processes on several hosts.
+    fn spans_hosts(&self) -> bool {
+        self.hosts.of_ranks.iter().any(|host| *host != 0)
+    }
+
+    /// Returns `true` if a process takes tasks.
+    fn is_used(&self, rank: Rank) -> bool {
+        self.processes.get(rank) == Some(&ProcessUse::InUse)
+    }
+
+    /// The hosts of the processes in use.
+    fn hosts_in_use(&self, sums: &LoadSums) -> BTreeSet<HostIndex> {
+        sums.all().map(|(rank, ..)| self.hosts.of(rank)).collect()
+    }
+
+    /// The process that has most too much to do, compared with the others of its host.
     pub(crate) fn overloaded(&self) -> Option<Rank> {
         let sums = LoadSums::of(self);
-        let (rank, load, _) = sums.all().max_by_key(|(rank, load, _)| (*load, *rank))?;
-        (load > sums.bound()).then_some(rank)
+        let most_of = |host: HostIndex| {
+            let own = sums.on(host, &self.hosts);
+            let (rank, load, _) = own.all().max_by_key(|(rank, load, _)| (*load, *rank))?;
+            let excess = load.checked_sub(own.bound()).filter(|excess| *excess > 0)?;
+            Some((excess, rank))
+        };
+        self.hosts_in_use(&sums).into_iter().filter_map(most_of).max().map(|(_, rank)| rank)
     }
 
-    /// Plans the moves of a period: evacuations first, and then what the balancer wants. Without a
-    /// balancer only evacuations.
+    /// Plans the moves of a period: evacuations first, and then what the balancer wants within each
+    /// host. Without a balancer only evacuations.
     pub(crate) fn plan(&self, balancer: Option<BalancerKind>) -> Vec<PlannedMove> {
         let mut sums = LoadSums::of(self);
         let mut plan = self.evacuate(&mut sums);
         if let Some(kind) = balancer {
-            let mut view = self.clone();
-            for moved in &plan {
-                for task in view.tasks.iter_mut().filter(|task| task.tid == moved.tid) {
-                    (task.rank, task.freedom) = (moved.to, TaskFreedom::Fixed);
-                }
+            let view = self.after(&plan);
+            for host in self.hosts_in_use(&sums) {
+                let mut own = sums.on(host, &self.hosts);
+                plan.extend(kind.balancer().balance(&view, &mut own));
             }
-            plan.extend(kind.balancer().balance(&view, &mut sums));
         }
         plan
     }
 
+    /// The machine after these moves. Tasks that have moved do not move again.
+    pub(crate) fn after(&self, plan: &[PlannedMove]) -> Self {
+        let moved = plan.iter().map(|one| (one.tid, one.to)).collect::<BTreeMap<_, _>>();
+        let mut view = self.clone();
+        for task in &mut view.tasks {
+            if let Some(to) = moved.get(&task.tid) {
+                (task.rank, task.freedom) = (*to, TaskFreedom::Fixed);
+            }
+        }
+        view
+    }
+
+    /// The process to which a task goes that has to leave its own one: if possible, one of its
+    /// host, and else one of a host that has not refused it.
+    fn refuge(&self, task: &TaskLoad, sums: &LoadSums) -> Option<Rank> {
+        let own = self.hosts.of(task.rank);
+        let is_open = |rank| !self.hosts.is_barred(task.tid, self.hosts.of(rank));
+        let near = sums.least_of(|rank| self.hosts.of(rank) == own);
+        near.or_else(|| sums.least_of(is_open)).or_else(|| sums.least())
+    }
+
     /// Plans moves away from processes that are not in use: the heaviest tasks first, each to the
-    /// least loaded process.
+    /// least loaded process of its host or, if the host has none in use, of all hosts.
     fn evacuate(&self, sums: &mut LoadSums) -> Vec<PlannedMove> {
         let leaves =
             |task: &&TaskLoad| task.freedom != TaskFreedom::Fixed && sums.load(task.rank).is_none();
@@ -276,7 +387,7 @@ impl LoadView {
         tasks.sort_by_key(|task| (std::cmp::Reverse(task.load), task.tid));
         let mut plan = Vec::new();
         for task in tasks {
-            let Some(to) = sums.least() else { break };
+            let Some(to) = self.refuge(task, sums) else { break };
             sums.add(to, task.load);
             plan.push(PlannedMove { tid: task.tid, to });
         }
@@ -290,7 +401,7 @@ impl LoadView {
         even.tasks.iter_mut().for_each(|task| task.load = 0);
         let mut sums = LoadSums::of(&even);
         let mut plan = even.evacuate(&mut sums);
-        let moved = plan.iter().map(|one| one.tid).collect::<std::collections::BTreeSet<_>>();
+        let moved = plan.iter().map(|one| one.tid).collect::<BTreeSet<_>>();
         let mut free = even.tasks;
         free.retain(|task| task.freedom != TaskFreedom::Fixed && !moved.contains(&task.tid));
         free.sort_by_key(|task| std::cmp::Reverse(task.tid));

@@ -26,7 +26,7 @@ use upcall_os::socket::{Connection, Listener, Received};
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 /// Version of the protocol below.
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 /// Keys in the poll set. Connections have keys from `GUESTS`.
 const LISTENER: u64 = 0;
 const END: u64 = 1;
@@ -325,9 +325,9 @@ mod tests {
         ] {
             assert_eq!(asked(&question(&ask)), Ok(ask));
         }
-        let other =
-            asked(&pack(&(RequestHeader { version: 7 }, MachineRequest::Halt))).unwrap_err();
-        assert!(other.contains("version 7"), "{other}");
+        let other = asked(&pack(&(RequestHeader { version: VERSION + 1 }, MachineRequest::Halt)))
+            .unwrap_err();
+        assert!(other.contains(&format!("version {}", VERSION + 1)), "{other}");
         assert!(asked(&[]).is_err() && asked(&[1, 99]).is_err());
     }
 }

@@ -92,6 +92,16 @@ pub(crate) struct TaskEntry {
     first: bool,
 }
 
+#[cfg(test)]
+impl TaskEntry {
+    /// A task of this program in a process.
+    pub(crate) fn in_process(program: &str, rank: Rank) -> Self {
+        let (epoch, slot, left, spared, first) = (0, 0, false, false, true);
+        let (parent, program, catcher) = (0, program.into(), None);
+        Self { parent, program, rank, epoch, slot, catcher, left, spared, first }
+    }
+}
+
 /// Tasks that are being started, in one process or in several.
 #[derive(Debug)]
 struct SpawnRequest {
@@ -459,6 +469,11 @@ impl Machine {
     /// The number of a task's addresses.
     pub(crate) fn slot(&self, tid: Tid) -> Option<u32> {
         self.tasks.get(&tid).map(|entry| entry.slot)
+    }
+
+    /// The name of a task's program.
+    pub(crate) fn program(&self, tid: Tid) -> Option<&str> {
+        self.tasks.get(&tid).map(|entry| &*entry.program)
     }
 
     pub(crate) fn is_there(&self, tid: Tid) -> bool {

@@ -164,6 +164,8 @@ pub struct ShownTask {
     pub stays: bool,
     /// The reason why it could not move to another process now, as far as `ps` knows.
     pub pinned: Option<Pin>,
+    /// Where its last move was to lead and why it did not come about, if it did not.
+    pub refused: Option<String>,
 }
 
 /// What a task does.

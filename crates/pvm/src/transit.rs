@@ -32,6 +32,15 @@ pub(crate) enum MoveAsker {
     Nobody,
 }
 
+/// A request for a move, in the first process.
+pub(crate) struct AskedMove {
+    pub(crate) asker: MoveAsker,
+    pub(crate) begun: Instant,
+    /// The process of the task then.
+    pub(crate) from: Option<Rank>,
+    pub(crate) to: Rank,
+}
+
 /// What a process has of the tasks that leave or enter it; see [`moving`](crate::node).
 pub(crate) struct Transit {
     pub(crate) moves: Moves<TaskMessage, ControlMessage>,
@@ -67,8 +76,8 @@ pub(crate) struct Transit {
     pub(crate) allows_others: bool,
     /// Process numbers of tasks that have left.
     pub(crate) numbers: HashMap<Tid, ProcessNumber>,
-    /// Each open move, in the first process: its asker, its start, and the process of the task.
-    pub(crate) askers: HashMap<u64, (MoveAsker, Instant, Option<Rank>)>,
+    /// Each open move, in the first process.
+    pub(crate) askers: HashMap<u64, AskedMove>,
     /// What the moves have cost that are not over, as the new processes have reported.
     pub(crate) costs: HashMap<Tid, MoveCost>,
     /// The number of the last request.

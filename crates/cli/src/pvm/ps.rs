@@ -31,6 +31,8 @@ struct TaskRow {
     doing: String,
     /// Why the task could not move to another process now, as far as that is known.
     pinned: Option<String>,
+    /// Why its last move did not come about, if it did not.
+    refused: Option<String>,
     /// Whether `doing` says that, too.
     #[serde(skip)]
     is_pin_shown: bool,
@@ -70,6 +72,7 @@ impl TaskRow {
             state: task.doing.word(),
             doing: task.doing.to_string(),
             pinned: task.pinned.map(|pin| pin.to_string()),
+            refused: task.refused,
             is_pin_shown: matches!(task.pinned, Some(TaskPin::Starts | TaskPin::Call)),
             from: wanted.and_then(|wanted| wanted.from).map(|tid| tid.to_string()),
             tag: wanted.and_then(|wanted| wanted.tag),
@@ -133,11 +136,12 @@ fn table(machine: &MachineRow) -> String {
         "{STRONG}machine {}{STRONG:#}: {tasks} in {processes}{hosts}{console}\n",
         machine.machine
     );
-    let does = |row: &TaskRow| match &row.pinned {
+    let does = |row: &TaskRow| match (&row.pinned, &row.refused) {
         // With one process there is no other to move to.
-        Some(why) if machine.processes > 1 && !row.is_pin_shown => {
+        (Some(why), _) if machine.processes > 1 && !row.is_pin_shown => {
             format!("{}; stays here: {why}", row.doing)
         }
+        (_, Some(why)) => format!("{}; {why}", row.doing),
         _ => row.doing.clone(),
     };
     let cells = |row: &TaskRow| {

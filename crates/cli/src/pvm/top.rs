@@ -14,14 +14,14 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
-use upcall_pvm::{ShownMachine, ShownTask, TaskPin};
+use upcall_pvm::{ProcessState, ShownMachine, ShownTask, TaskPin};
 
 /// Shows live what the processes and tasks of a machine use.
 ///
-/// The load is processor time, in percent of one processor, as interrupts each 10 ms find it. A
-/// process takes tasks (in use) or not (spare, evacuated). IN and OUT are the tasks that have
-/// come from other processes and gone to them; PAUSE is the time for which a task's last move has
-/// stopped it. `q` ends the command, and the arrow keys scroll.
+/// The load is processor time, in percent of one processor, as interrupts each 10 ms find it. That
+/// of a host is the sum of its processes. A process takes tasks (in use) or not (spare, evacuated).
+/// IN and OUT count the tasks that entered from other processes and left for them; PAUSE is the time
+/// for which a task's last move has stopped it. `q` ends the command, and the arrow keys scroll.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{JSON}"))]
 pub struct PvmTopArgs {
@@ -46,9 +46,10 @@ Examples:
   upcall pvm top --once --json | jq '.tasks[] | {tid, rank, load_percent, pinned}'";
 
 const JSON: &str = "\
-JSON keys: machine, balancer, processes with rank, process, state (in use, spare, evacuated or
-ended), tasks, load_percent, entered and left, and tasks with tid, program, rank, load_percent,
-doing, pinned (the reason why the task stays), moves and pause_us. Null means unknown or none.";
+JSON keys: machine, balancer, hosts with host, processes (in use), tasks and load_percent,
+processes with rank, process, state (in use, spare, evacuated or ended), tasks, load_percent,
+entered and left, and tasks with tid, program, rank, load_percent, doing, pinned (the reason why
+the task stays), moves and pause_us. Null means unknown or none.";
 
 #[derive(Clone, Debug, Serialize)]
 pub struct ProcessLoadRow {
@@ -59,6 +60,16 @@ pub struct ProcessLoadRow {
     load_percent: Option<f64>,
     entered: u64,
     left: u64,
+}
+
+/// What the processes of a host use together.
+#[derive(Clone, Debug, Serialize)]
+pub struct HostLoadRow {
+    host: String,
+    /// Number of its processes in use.
+    processes: usize,
+    tasks: usize,
+    load_percent: Option<f64>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -81,11 +92,13 @@ pub struct TaskLoadRow {
 pub struct MachineLoad {
     machine: u32,
     balancer: Option<String>,
+    hosts: Vec<HostLoadRow>,
     processes: Vec<ProcessLoadRow>,
     tasks: Vec<TaskLoadRow>,
 }
 
 pub const PROCESS_HEADS: [&str; 7] = ["PROCESS", "RANK", "STATE", "TASKS", "LOAD", "IN", "OUT"];
+const HOST_HEADS: [&str; 4] = ["HOST", "PROCESSES", "TASKS", "LOAD"];
 pub const TASK_HEADS: [&str; 7] = ["TID", "PROGRAM", "RANK", "LOAD", "MOVES", "PAUSE", "DOES"];
 
 fn percent(load: Option<f64>) -> String {
@@ -99,6 +112,38 @@ impl ProcessLoadRow {
         let (process, rank) = (self.process.to_string(), self.rank.to_string());
         let load = percent(self.load_percent);
         [process, rank, self.state.into(), self.tasks.to_string(), load, entered, left]
+    }
+}
+
+impl HostLoadRow {
+    /// Sums up the rows of processes, whose hosts are `hosts`, by host.
+    fn all(processes: &[ProcessLoadRow], hosts: &[&str]) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for (row, host) in processes.iter().zip(hosts) {
+            let used = usize::from(row.state == ProcessState::InUse.word());
+            // The processes of a host follow each other. A host that comes back is another one.
+            match all.last_mut().filter(|last| last.host == *host) {
+                Some(last) => {
+                    last.processes += used;
+                    last.tasks += row.tasks;
+                    let both = last.load_percent.zip(row.load_percent);
+                    let sum = both.map(|(one, other)| ((one + other) * 10.0).round() / 10.0);
+                    last.load_percent = sum.or(last.load_percent).or(row.load_percent);
+                }
+                None => all.push(Self {
+                    host: (*host).into(),
+                    processes: used,
+                    tasks: row.tasks,
+                    load_percent: row.load_percent,
+                }),
+            }
+        }
+        all
+    }
+
+    fn cells(&self) -> [String; 4] {
+        let (processes, tasks) = (self.processes.to_string(), self.tasks.to_string());
+        [cell(&self.host), processes, tasks, percent(self.load_percent)]
     }
 }
 
@@ -163,12 +208,11 @@ impl MachineLoad {
         let mut tasks = after.tasks.iter().map(of_task).collect::<Vec<_>>();
         let of = |row: &TaskLoadRow| row.load_percent.unwrap_or(0.0);
         tasks.sort_by(|one, other| of(other).total_cmp(&of(one)).then(one.tid.cmp(&other.tid)));
-        Self {
-            machine: after.process,
-            balancer: after.balancer.clone(),
-            processes: after.members.iter().map(process).collect(),
-            tasks,
-        }
+        let processes = after.members.iter().map(process).collect::<Vec<_>>();
+        let hosts = after.members.iter().map(|member| &*member.host).collect::<Vec<_>>();
+        let hosts = HostLoadRow::all(&processes, &hosts);
+        let (machine, balancer) = (after.process, after.balancer.clone());
+        Self { machine, balancer, hosts, processes, tasks }
     }
 
     pub fn summary(&self) -> String {
@@ -185,18 +229,32 @@ impl MachineLoad {
         )
     }
 
+    /// The loads by host on one line, if there are several hosts.
+    pub fn host_line(&self) -> Option<String> {
+        let host = |row: &HostLoadRow| {
+            let [host, _, tasks, load] = row.cells();
+            format!("{host} {load} ({tasks})")
+        };
+        let all = self.hosts.iter().map(host).collect::<Vec<_>>();
+        (all.len() > 1).then(|| format!("hosts, with their tasks: {}", all.join(", ")))
+    }
+
     fn text(&self) -> String {
         let processes = self.processes.iter().map(ProcessLoadRow::cells).collect::<Vec<_>>();
         let tasks = self.tasks.iter().map(TaskLoadRow::cells).collect::<Vec<_>>();
         let right = [true, true, false, true, true, true, true];
         let mut out = format!("{STRONG}{}{STRONG:#}\n", self.summary());
+        if self.hosts.len() > 1 {
+            let hosts = self.hosts.iter().map(HostLoadRow::cells).collect::<Vec<_>>();
+            out += &table(HOST_HEADS, &hosts, [false, true, true, true]);
+        }
         out += &table(PROCESS_HEADS, &processes, right);
         out += &table(TASK_HEADS, &tasks, [false, false, true, true, true, true, false]);
         out
     }
 }
 
-fn table(heads: [&str; 7], rows: &[[String; 7]], right: [bool; 7]) -> String {
+fn table<const N: usize>(heads: [&str; N], rows: &[[String; N]], right: [bool; N]) -> String {
     let heads = heads.map(String::from);
     let columns = Columns::new(rows.iter().chain([&heads]), right);
     let mut out = format!("{FAINT}{}{FAINT:#}\n", columns.line(&heads));
@@ -282,7 +340,7 @@ fn live(watched: &mut WatchedMachine, interval: Duration) -> CommandResult {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use upcall_pvm::{ProcessState, ShownProcess, TaskActivity, Tid};
+    use upcall_pvm::{ShownProcess, TaskActivity, Tid};
 
     fn task(number: u32, rank: usize, ms: u64) -> ShownTask {
         ShownTask {
@@ -303,6 +361,7 @@ mod tests {
             slots: 0,
             stays: false,
             pinned: (rank == 1).then_some(TaskPin::Children),
+            refused: None,
         }
     }
 
@@ -324,6 +383,25 @@ mod tests {
             console: false,
             tasks: vec![task(2, 1, 0), task(1, 0, ms)],
         }
+    }
+
+    #[test]
+    fn loads_are_summed_up_by_host_if_there_are_several() {
+        let second = Duration::from_secs(1);
+        let (mut before, mut after) = (machine(100), machine(600));
+        let load = MachineLoad::between(&before, &after, second);
+        assert_eq!((load.hosts.len(), load.host_line()), (1, None));
+        for machine in [&mut before, &mut after] {
+            let third = ShownProcess { host: "ws".into(), rank: 2, ..machine.members[0].clone() };
+            machine.members.push(third);
+            machine.members[1].time = Some(Duration::ZERO);
+        }
+        let load = MachineLoad::between(&before, &after, second);
+        let cells = load.hosts.iter().map(HostLoadRow::cells).collect::<Vec<_>>();
+        assert_eq!(cells, [["vm", "1", "2", "50%"], ["ws", "1", "0", "50%"]]);
+        let line = load.host_line();
+        assert_eq!(line.as_deref(), Some("hosts, with their tasks: vm 50% (2), ws 50% (0)"));
+        assert_eq!(load.text().lines().count(), 1 + 3 + 1 + 3 + 1 + 2);
     }
 
     #[test]

@@ -93,10 +93,10 @@ fn helpful(view: &LoadView, sums: &LoadSums, task: &TaskLoad, from: u64) -> Vec<
 }
 
 /// The tasks with which each task exchanges messages, and the bytes.
-struct Partners(BTreeMap<Tid, Vec<(Tid, u64)>>);
+pub(super) struct Partners(BTreeMap<Tid, Vec<(Tid, u64)>>);
 
 impl Partners {
-    fn of(view: &LoadView) -> Self {
+    pub(super) fn of(view: &LoadView) -> Self {
         let mut all = BTreeMap::<Tid, Vec<(Tid, u64)>>::new();
         for ((one, other), bytes) in &view.bytes {
             all.entry(*one).or_default().push((*other, *bytes));
@@ -105,12 +105,13 @@ impl Partners {
         Self(all)
     }
 
-    /// The bytes that no longer go between processes if the task moves, less those that then do.
-    fn saved(&self, tid: Tid, to: Rank, ranks: &BTreeMap<Tid, Rank>) -> i128 {
-        let own = ranks.get(&tid);
-        let one = |(partner, bytes): &(Tid, u64)| match ranks.get(partner) {
-            Some(rank) if *rank == to => i128::from(*bytes),
-            rank if rank == own => -i128::from(*bytes),
+    /// The bytes that no longer go between places if the task moves, less those that then do. A
+    /// place is a process or a host, of which `places` has that of each task.
+    pub(super) fn saved(&self, tid: Tid, to: usize, places: &BTreeMap<Tid, usize>) -> i128 {
+        let own = places.get(&tid);
+        let one = |(partner, bytes): &(Tid, u64)| match places.get(partner) {
+            Some(place) if *place == to => i128::from(*bytes),
+            place if place == own => -i128::from(*bytes),
             _ => 0,
         };
         self.0.get(&tid).into_iter().flatten().map(one).sum()

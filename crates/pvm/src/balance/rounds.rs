@@ -6,13 +6,22 @@
 //! a task computes there. A process that has reported loads does not. So a machine rests only if no
 //! process has reported loads since it was last asked, in whichever phase its report arrives
 //! ([`BalancingRounds::report`]).
+//!
+//! # Processes that do not report
+//! A round waits for reports for [`ANSWERS`]. The next one does not wait for the processes that had
+//! not reported by then, until they do again. So a host that is slow, or hostile, delays one round
+//! and not all.
 
+mod planning;
 #[cfg(test)]
 mod tests;
 
+use super::bars::Bars;
+use super::between::BetweenHosts;
 use super::chance::{MeasuredLoad, without_chance};
-use super::{BalancePlan, LoadView, MeasuredLoads, PlannedMove, ProcessUse, TaskFreedom, TaskLoad};
-use super::{LEAST, WHOLE};
+use super::leaving::LeavingHosts;
+use super::{BalancePlan, HostIndex, HostView, LoadView, MeasuredLoads, PlannedMove, ProcessUse};
+use super::{LEAST, TaskFreedom, TaskLoad, WHOLE};
 use crate::door::Visitor;
 use crate::machine::TaskEntry;
 use crate::moves::NotMoved;
@@ -72,6 +81,14 @@ pub(crate) struct TaskMoves {
     expected: Duration,
 }
 
+/// A move that did not come about.
+#[derive(Clone, Debug)]
+pub(crate) struct RefusedMove {
+    /// The process to which the task was to move.
+    pub(crate) to: Rank,
+    pub(crate) why: NotMoved,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RoundPhase {
     Rests,
@@ -102,6 +119,8 @@ pub(crate) struct BalancingRounds {
     round: u64,
     /// Processes that have not reported loads.
     missing: BTreeSet<Rank>,
+    /// Processes that have not answered the last question in time. No round waits for them.
+    late: BTreeSet<Rank>,
     pub(crate) loads: HashMap<Tid, KnownLoad>,
     pub(crate) bytes: BTreeMap<(Tid, Tid), u64>,
     /// Whether any process has reported a load in this round.
@@ -124,6 +143,8 @@ pub(crate) struct BalancingRounds {
     pub(crate) is_partial: bool,
     /// The reason why a task stayed when it was last to move.
     pub(crate) refusals: HashMap<Tid, NotMoved>,
+    /// The last move of each task, if it did not come about.
+    pub(crate) refused: HashMap<Tid, RefusedMove>,
     /// Commands that have changed which processes are in use, and wait for the tasks to be there.
     pub(crate) visitors: Vec<Visitor>,
     /// Number of tasks that have moved for the visitors.
@@ -137,6 +158,9 @@ pub(crate) struct BalancingRounds {
     pub(crate) traffic: BTreeMap<Rank, (u64, u64)>,
     /// The process that has too much to do although no move was planned, and since when.
     overload: Option<(Rank, Instant)>,
+    pub(crate) between: BetweenHosts,
+    pub(crate) bars: Bars,
+    pub(crate) leaving: LeavingHosts,
 }
 
 /// Whether a round spreads tasks by their number.
@@ -198,6 +222,7 @@ impl BalancingRounds {
             period: PERIOD,
             round: 0,
             missing: BTreeSet::new(),
+            late: BTreeSet::new(),
             loads: HashMap::new(),
             bytes: BTreeMap::new(),
             is_busy: false,
@@ -211,6 +236,7 @@ impl BalancingRounds {
             spread: None,
             is_partial: false,
             refusals: HashMap::new(),
+            refused: HashMap::new(),
             visitors: Vec::new(),
             served: 0,
             tries: 0,
@@ -218,6 +244,9 @@ impl BalancingRounds {
             moves: HashMap::new(),
             traffic: BTreeMap::new(),
             overload: None,
+            between: BetweenHosts::default(),
+            bars: Bars::default(),
+            leaving: LeavingHosts::default(),
         }
     }
 
@@ -238,12 +267,22 @@ impl BalancingRounds {
         size: usize,
         tasks: impl Iterator<Item = (Tid, &'a TaskEntry)>,
         is_moving: impl Fn(Tid) -> bool,
+        host_of: impl Fn(Rank) -> HostIndex,
         now: Instant,
     ) -> LoadView {
+        let of_ranks = (0..size).map(&host_of).collect::<Vec<_>>();
+        let all_hosts = of_ranks.iter().copied().collect::<BTreeSet<_>>();
+        let (silent, mut barred) = (&self.missing | &self.late, BTreeSet::new());
         let mut processes = vec![ProcessUse::Evacuated; size];
         self.used(size).into_iter().for_each(|rank| processes[rank] = ProcessUse::InUse);
         let mean = self.mean_pause();
-        let task = |(tid, entry): (Tid, &TaskEntry)| {
+        let mut task = |(tid, entry): (Tid, &TaskEntry)| {
+            if !self.bars.is_empty() {
+                let is_barred =
+                    |host: &HostIndex| self.bars.is_barred(tid, &entry.program, *host, now);
+                let all = all_hosts.iter().copied().filter(is_barred);
+                barred.extend(all.map(|host| (tid, host)));
+            }
             let known = self.loads.get(&tid).copied().unwrap_or_default();
             let freedom = match known {
                 _ if is_moving(tid) => TaskFreedom::Fixed,
@@ -258,8 +297,9 @@ impl BalancingRounds {
             MeasuredLoad { task, inverse_time: known.inverse_time }
         };
         let tasks = tasks.filter(|(_, entry)| !self.ended.contains(&entry.rank));
-        let (tasks, bytes) = (without_chance(tasks.map(task).collect()), self.bytes.clone());
-        LoadView { processes, tasks, bytes, period: self.time_to_pay(now) }
+        let tasks = without_chance(tasks.map(&mut task).collect());
+        let (hosts, bytes) = (HostView { of_ranks, silent, barred }, self.bytes.clone());
+        LoadView { processes, hosts, tasks, bytes, period: self.time_to_pay(now) }
     }
 
     /// The time for which a move is to pay: see [`LoadView::period`].
@@ -300,6 +340,7 @@ impl BalancingRounds {
         (self.phase, self.next, self.count) = (RoundPhase::Rests, counts, None);
         // A rest is no overload, however much there was to do before.
         self.overload = None;
+        self.between.rest();
     }
 
     /// The time at which the phase ends, or the processors are to be counted.
@@ -348,7 +389,11 @@ impl BalancingRounds {
     pub(crate) fn measure(&mut self, now: Instant, size: usize) -> u64 {
         let since = self.asked.replace(now).map(|asked| now.saturating_duration_since(asked));
         self.begin_measuring(since.unwrap_or(PERIOD));
-        self.missing = self.living(size).collect();
+        self.missing = self.living(size).filter(|rank| !self.late.contains(rank)).collect();
+        if self.missing.is_empty() {
+            self.late.clear();
+            self.missing = self.living(size).collect();
+        }
         self.begin(RoundPhase::Measures, now, ANSWERS);
         self.round += 1;
         self.round
@@ -365,12 +410,14 @@ impl BalancingRounds {
         is_there: impl Fn(Tid) -> bool,
     ) -> LoadReport {
         let is_late = self.phase != RoundPhase::Measures || round != self.round;
-        if is_late || !self.missing.remove(&from) {
+        let is_waited_for = self.late.remove(&from) || self.missing.contains(&from);
+        if is_late || !is_waited_for {
             if !loads.tasks.is_empty() {
                 self.woken(now);
             }
             return LoadReport::Late;
         }
+        self.missing.remove(&from);
         self.measured(loads, is_there);
         if self.missing.is_empty() { LoadReport::Last } else { LoadReport::Early }
     }
@@ -378,6 +425,7 @@ impl BalancingRounds {
     /// Handles the end of a process. Returns [`LoadReport::Last`] if only its report was missing.
     pub(crate) fn lose(&mut self, rank: Rank) -> LoadReport {
         self.ended.insert(rank);
+        self.late.remove(&rank);
         let is_last = self.missing.remove(&rank) && self.missing.is_empty();
         match self.phase {
             RoundPhase::Measures if is_last => LoadReport::Last,
@@ -397,6 +445,9 @@ impl BalancingRounds {
 
     /// Begins the moves of a plan.
     pub(crate) fn begin_moves(&mut self, plan: Vec<PlannedMove>, spread: Option<Spread>) {
+        if self.phase == RoundPhase::Measures {
+            self.late.append(&mut self.missing);
+        }
         (self.queue, self.moved) = (plan.into(), 0);
         (self.spread, self.is_partial) = (spread, false);
         (self.phase, self.next, self.count) = (RoundPhase::Moves, None, None);
@@ -409,6 +460,11 @@ impl BalancingRounds {
 
     /// Ends a round all of whose moves have results.
     pub(crate) fn end_round(&mut self, left: LeftTasks, now: Instant, size: usize) -> RoundEnd {
+        if !self.leaving.is_empty() {
+            self.again.get_or_insert(self.spread.unwrap_or(Spread::No));
+            self.begin(RoundPhase::Waits, now, AGAIN);
+            return RoundEnd::Again;
+        }
         let is_soon = left == LeftTasks::Soon || self.is_partial || self.again.is_some();
         if !self.visitors.is_empty() {
             if is_soon && self.tries < TRIES {
@@ -488,7 +544,7 @@ impl BalancingRounds {
     /// Takes in what a process has measured of its tasks.
     fn measured(&mut self, loads: MeasuredLoads, is_there: impl Fn(Tid) -> bool) {
         self.is_busy |= !loads.tasks.is_empty();
-        let mut difference = 0;
+        let (mut difference, loads) = (0, loads.bounded());
         for task in loads.tasks.into_iter().filter(|task| is_there(task.tid)) {
             let (load, is_pinned) = (task.load.min(WHOLE), task.is_pinned);
             let is_new = !self.loads.contains_key(&task.tid);
@@ -503,7 +559,9 @@ impl BalancingRounds {
             difference += known.load.cast_signed() - load.cast_signed();
         }
         self.is_changing |= difference.unsigned_abs() > LEAST;
-        for (pair, bytes) in loads.bytes {
+        // A process counts what its own tasks send.
+        let is_own = |(one, other): (Tid, Tid)| is_there(one) || is_there(other);
+        for (pair, bytes) in loads.bytes.into_iter().filter(|(pair, _)| is_own(*pair)) {
             let sum = self.bytes.entry(pair).or_default();
             *sum = sum.saturating_add(bytes);
         }

@@ -18,7 +18,8 @@ fn view(loads: &[&[u64]]) -> LoadView {
     let places = places.flat_map(|(rank, own)| own.iter().map(move |load| (rank, *load)));
     let tasks = (0..).zip(places).map(|(number, (rank, load))| task(number, rank, load)).collect();
     let processes = vec![ProcessUse::InUse; loads.len()];
-    LoadView { processes, tasks, bytes: BTreeMap::new(), period: PERIOD }
+    let (hosts, bytes) = (HostView::default(), BTreeMap::new());
+    LoadView { processes, hosts, tasks, bytes, period: PERIOD }
 }
 
 /// Carries out a plan.

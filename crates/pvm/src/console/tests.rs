@@ -284,6 +284,7 @@ fn tasks_are_ended_one_by_one_by_their_parent_and_all_but_those_that_stay() {
         slots: 0,
         stays,
         pinned: None,
+        refused: None,
         time: Duration::ZERO,
         moves: 0,
         pause: None,

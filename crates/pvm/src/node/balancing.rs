@@ -18,7 +18,8 @@
 //! pinned stay in an evacuated process, and later rounds try them again.
 //!
 //! Over several hosts, all processes are in use that are not evacuated. Those of hosts that come
-//! are from the moment at which the host is part of the machine.
+//! are from the moment at which the host is part of the machine. Those of hosts that leave are not
+//! (`balancing/hosts.rs`).
 //!
 //! With a balancer, and on one host, `number` follows the number of processors. A machine that
 //! computes counts them
@@ -28,9 +29,11 @@
 //! task there computes for long enough to be found by an interrupt, then the count is late. But
 //! then a processor more or less makes no difference.
 
+mod hosts;
 mod meter;
 mod processors;
 
+pub(super) use self::hosts::HostLeave;
 use super::Node;
 use super::seats::NOBODY;
 use crate::balance::rounds::{
@@ -195,13 +198,10 @@ impl Node {
         let size = self.size();
         let (Some(balancing), Some(machine)) = (&mut self.balancing, &self.machine) else { return };
         let (spread, now) = (balancing.again.take(), Instant::now());
-        let view = balancing.view(size, machine.all(), |tid| self.moving.is_moving(tid), now);
-        let is_blind = balancing.plan.balancer.is_none() || balancing.loads.is_empty();
-        let plan = match spread {
-            Some(Spread::ByNumber) if is_blind => view.spread(),
-            _ => view.plan(balancing.plan.balancer),
-        };
-        balancing.note_overload(view.overloaded().filter(|_| plan.is_empty()), now);
+        let is_moving = |tid| self.moving.is_moving(tid);
+        let host_of = |rank| self.hosts.of(rank);
+        let view = balancing.view(size, machine.all(), is_moving, host_of, now);
+        let plan = balancing.plan_round(&view, spread, now);
         balancing.begin_moves(plan, spread);
         self.ask_for_moves();
     }
@@ -249,6 +249,7 @@ impl Node {
     pub(super) fn note_move(&mut self, tid: Tid, from: Rank, to: Rank, cost: MoveCost) {
         let Some(balancing) = &mut self.balancing else { return };
         balancing.note_move(tid, from, to, cost.pause);
+        self.note_move_between(tid, (from, to), cost);
     }
 
     /// Forgets a task that has ended.
@@ -257,6 +258,9 @@ impl Node {
             balancing.loads.remove(&tid);
             balancing.moves.remove(&tid);
             balancing.refusals.remove(&tid);
+            balancing.refused.remove(&tid);
+            balancing.between.far.forget(tid);
+            balancing.bars.forget(tid);
         }
     }
 
@@ -268,16 +272,20 @@ impl Node {
         tasks.filter(|(_, entry)| !used.contains(&entry.rank)).collect()
     }
 
+    /// How the tasks of these that are left can leave.
+    fn how_left(&self, left: &[(Tid, &TaskEntry)]) -> LeftTasks {
+        let why = |tid| self.balancing.as_ref().and_then(|one| one.refusals.get(tid));
+        match left {
+            [] => LeftTasks::None,
+            left if left.iter().any(|(tid, _)| is_transient(why(tid))) => LeftTasks::Soon,
+            _ => LeftTasks::Some,
+        }
+    }
+
     fn end_round(&mut self) {
         let size = self.size();
-        let Some(balancing) = &self.balancing else { return };
-        let left = self.left();
-        let soon = left.iter().any(|(tid, _)| is_transient(balancing.refusals.get(tid)));
-        let left = match (left.is_empty(), soon) {
-            (true, _) => LeftTasks::None,
-            (false, false) => LeftTasks::Some,
-            (false, true) => LeftTasks::Soon,
-        };
+        self.step_leaving_hosts();
+        let left = self.how_left(&self.left());
         let Some(balancing) = &mut self.balancing else { return };
         match balancing.end_round(left, Instant::now(), size) {
             RoundEnd::Again => {}

@@ -5,6 +5,7 @@ pub(in crate::node) mod state;
 
 use self::state::{AnsweredPetition, HostAsker};
 use super::Node;
+use super::balancing::HostLeave;
 use super::seats::NOBODY;
 use crate::door::MachineReply;
 use crate::error;
@@ -337,12 +338,28 @@ impl Node {
             HostState::Stays | HostState::Goes if !is_nobody_there => {}
             HostState::Stays | HostState::Goes | HostState::Failed => return Err(error::NO_HOST),
         }
-        let until = Instant::now() + TO_GO;
+        let leave = self.begin_to_leave(host);
+        let ends = match leave {
+            HostLeave::AtOnce => Instant::now(),
+            HostLeave::By(until) => until,
+        };
+        let until = ends + TO_GO;
         self.coming.changes.goes(host, until, asked);
         self.balance_over_hosts();
         self.at(until, NOBODY);
-        self.hosts.ranks(host).for_each(|rank| self.end_process(rank));
+        match leave {
+            HostLeave::AtOnce => self.end_host(host),
+            HostLeave::By(until) => {
+                self.at(until, NOBODY);
+                self.evacuate_hosts();
+            }
+        }
         Ok(())
+    }
+
+    /// In the first process: ends the processes of a host.
+    pub(super) fn end_host(&mut self, host: usize) {
+        self.hosts.ranks(host).for_each(|rank| self.end_process(rank));
     }
 
     /// In the first process: a process of this host has ended; `is_over` says whether it was the
@@ -352,6 +369,7 @@ impl Node {
         if before == HostState::Comes {
             self.give_up_host(host, "one of its processes has ended");
         } else if is_over {
+            self.has_left(host);
             self.coming.changes.has_gone(host);
             self.end_command(host);
         }
@@ -368,6 +386,7 @@ impl Node {
 
     #[cold]
     fn give_up_late_hosts(&mut self) {
+        self.end_late_leaving();
         let now = Instant::now();
         while let Some(host) = self.coming.changes.overdue(now) {
             self.give_up_host(host, "its processes have not joined in time");

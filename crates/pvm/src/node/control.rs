@@ -425,6 +425,7 @@ impl Node {
             let mut task = told.remove(&tid).unwrap_or_else(|| untold(tid, rank, doing));
             task.program.clone_from(&entry.program);
             (task.moves, task.pause) = self.moves_of(tid);
+            task.refused = self.refusal_of(tid);
             // The task may have moved since the report.
             (task.rank, task.process) = (rank, self.process(rank).cast_unsigned());
             task.parent = Tid::of(entry.parent);
@@ -477,6 +478,8 @@ impl Node {
             slots: self.sizes.slots(),
             stays: task::is_spared(&task.options),
             pinned: task.pinned(),
+            // Only the first process knows.
+            refused: None,
         };
         let seated = self.tasks.iter().flatten().map(|task| seen(task));
         let leaving = self
@@ -578,6 +581,7 @@ fn untold(tid: Tid, rank: Rank, doing: TaskActivity) -> ShownTask {
         slots: 0,
         stays: false,
         pinned: None,
+        refused: None,
     }
 }
 

@@ -74,8 +74,11 @@ impl MachineScreen {
 
     pub fn draw(&mut self, frame: &mut Frame<'_>) {
         let held = if self.is_held { ", held" } else { "" };
-        let text = wrapped(&format!("{}{held}", self.load.summary()), frame.area().width);
-        let text = text.into_iter().map(Line::from).collect::<Vec<_>>();
+        let width = frame.area().width;
+        let hosts = self.load.host_line();
+        let text = wrapped(&format!("{}{held}", self.load.summary()), width).into_iter();
+        let text = text.chain(hosts.into_iter().flat_map(|line| wrapped(&line, width)));
+        let text = text.map(Line::from).collect::<Vec<_>>();
         let processes = (self.load.processes.len() as u16 + 1).min(FEW + 1);
         let [head, above, _, below, foot] = Layout::vertical([
             Constraint::Length(text.len() as u16),

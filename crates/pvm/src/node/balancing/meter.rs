@@ -60,7 +60,7 @@ impl Node {
         self.meter.before = after;
         self.meter.rests = loads.tasks.is_empty();
         loads.bytes = self.traffic.as_mut().map(|traffic| traffic.take()).unwrap_or_default();
-        self.tell_first(ControlMessage::Measured { round, loads });
+        self.tell_first(ControlMessage::Measured { round, loads: loads.bounded() });
     }
 
     /// Begins to measure a new task, if this process measures.

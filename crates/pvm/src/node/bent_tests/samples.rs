@@ -54,6 +54,7 @@ fn shown() -> ShownTask {
         slots: 1,
         stays: false,
         pinned: Some(Pin::Wish),
+        refused: None,
     }
 }
 

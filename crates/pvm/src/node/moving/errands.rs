@@ -10,7 +10,7 @@ use crate::node::seats::NOBODY;
 use crate::remote::ControlMessage;
 use crate::shown::MoveCost;
 use crate::tid::Tid;
-use crate::transit::MoveAsker;
+use crate::transit::{AskedMove, MoveAsker};
 use crate::wire::{Packet, PacketReader};
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -41,7 +41,7 @@ impl Node {
         let (number, now) = (self.moving.last, self.moving.since.elapsed());
         let begun = Instant::now();
         let from = self.moving.moves.rank(tid);
-        self.moving.askers.insert(number, (asker, begun, from));
+        self.moving.askers.insert(number, AskedMove { asker, begun, from, to });
         if self.machine.as_ref().is_some_and(Machine::keeps_apart) {
             return self.report_move(number, tid, Err(NotMoved::Apart));
         }
@@ -110,10 +110,13 @@ impl Node {
     /// Answers the one who has asked for a move.
     pub(super) fn report_move(&mut self, number: u64, tid: Tid, result: Result<Rank, NotMoved>) {
         let mut cost = self.moving.costs.remove(&tid).unwrap_or_default();
-        let Some((asker, begun, from)) = self.moving.askers.remove(&number) else { return };
+        let Some(asked) = self.moving.askers.remove(&number) else { return };
+        let AskedMove { asker, begun, from, to } = asked;
         cost.total = begun.elapsed();
-        if let (Ok(rank), Some(from)) = (&result, from) {
-            self.note_move(tid, from, *rank, cost);
+        match (&result, from) {
+            (Ok(rank), Some(from)) => self.note_move(tid, from, *rank, cost),
+            (Ok(_), None) => {}
+            (Err(why), from) => self.note_refusal(tid, (from, to), why),
         }
         let end = begun + MoveLimits::default().within;
         self.timers.retain(|Reverse(timer)| *timer != (end, NOBODY));
