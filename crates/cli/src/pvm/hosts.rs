@@ -197,6 +197,9 @@ pub struct PvmAddArgs {
 }
 
 /// Removes hosts from a machine, with all their tasks, and returns when they have left.
+///
+/// In a machine with --balance the tasks move to other hosts first. Those that cannot move end with
+/// their host, and the machine reports the reason.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  upcall pvm delete ws2\n  upcall pvm delete ws2 --machine 4711"

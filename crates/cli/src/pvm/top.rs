@@ -20,8 +20,9 @@ use upcall_pvm::{ProcessState, ShownMachine, ShownTask, TaskPin};
 ///
 /// The load is processor time, in percent of one processor, as interrupts each 10 ms find it. That
 /// of a host is the sum of its processes. A process takes tasks (in use) or not (spare, evacuated).
-/// IN and OUT count the tasks that entered from other processes and left for them; PAUSE is the time
-/// for which a task's last move has stopped it. `q` ends the command, and the arrow keys scroll.
+/// IN and OUT count the tasks that entered from other processes and left for them; PAUSE is the
+/// time for which a task's last move has stopped it. `q` ends the command, and the arrow keys
+/// scroll.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{JSON}"))]
 pub struct PvmTopArgs {
