@@ -339,16 +339,17 @@ fn a_silent_host_gives_and_gets_no_tasks_and_delays_one_round() {
         sim.run(120 * SECOND);
         assert_eq!(sim.needs(), [100, 200, 100], "{kind}");
         // No round waits for it, until it reports.
-        let round = sim.rounds.measure(sim.now, 3);
+        use super::super::rounds::LoadReport::{Early, Last, Late};
         let loads = MeasuredLoads::default;
-        use super::super::rounds::LoadReport::{Early, Last};
-        assert_eq!(sim.rounds.report(0, round, loads(), sim.now, |_| true), Early);
-        assert_eq!(sim.rounds.report(1, round, loads(), sim.now, |_| true), Early);
-        assert_eq!(sim.rounds.report(2, round, loads(), sim.now, |_| true), Last);
-        let round = sim.rounds.measure(sim.now, 3);
-        assert_eq!(sim.rounds.report(0, round, loads(), sim.now, |_| true), Early);
-        assert_eq!(sim.rounds.report(2, round, loads(), sim.now, |_| true), Early);
-        assert_eq!(sim.rounds.report(1, round, loads(), sim.now, |_| true), Last);
+        let first = sim.rounds.measure(sim.now, 3);
+        assert_eq!(sim.rounds.report(0, first, loads(), sim.now, |_| true), Early);
+        assert_eq!(sim.rounds.report(2, first, loads(), sim.now, |_| true), Last);
+        sim.rounds.begin_moves(Vec::new(), None);
+        assert_eq!(sim.rounds.report(1, first, loads(), sim.now, |_| true), Late);
+        let second = sim.rounds.measure(sim.now, 3);
+        assert_eq!(sim.rounds.report(0, second, loads(), sim.now, |_| true), Early);
+        assert_eq!(sim.rounds.report(2, second, loads(), sim.now, |_| true), Early);
+        assert_eq!(sim.rounds.report(1, second, loads(), sim.now, |_| true), Last);
     }
 }
 
