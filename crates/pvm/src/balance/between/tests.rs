@@ -424,6 +424,9 @@ fn an_evacuated_task_goes_to_a_host_that_takes_it_and_first_to_its_own() {
     let mut sim = Sim::new(BalancerKind::Refine, &[1, 2, 1]);
     sim.add(1, &[10]);
     sim.add(0, &[50]);
+    // The process of the same host has more to do than that of the last host.
+    sim.add(2, &[5]);
+    sim.run(SECOND);
     let tid = *sim.tasks.keys().next().unwrap();
     let to = |sim: &Sim| {
         let entries = sim.tasks.iter().map(|(tid, (entry, _))| (*tid, entry));
