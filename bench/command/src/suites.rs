@@ -207,9 +207,9 @@ pub enum Command {
     /// tasks; move-100k, a task that moves to and fro; and idle, a connection without calls.
     ///
     /// The systems are upcall; limit, bare TCP for small calls and rustls over it for the rest; and
-    /// the peers grpc, with TLS, and capnproto, in the clear. PVM's tasks also run by the peers pvm
-    /// and pvm-direct, through the daemons and from task to task, in the clear. It needs root and
-    /// the command `ip`: without them it measures nothing and says so.
+    /// the peers grpc, with TLS, wrpc, over QUIC, and capnproto, in the clear. PVM's tasks also run
+    /// by the peers pvm and pvm-direct, through the daemons and from task to task, in the clear. It
+    /// needs root and the command `ip`: without them it measures nothing and says so.
     #[command(after_help = "Examples:\n  \
         upcall-bench hosts --peers none\n  \
         upcall-bench hosts --json hosts.json\n  \

@@ -180,8 +180,9 @@ const MESSAGES: [Case; 3] = [Case::MessageRound, Case::Message8, Case::Message64
 
 /// The peers. `capnproto` is in the clear, so nothing of it can be resumed. PVM's messages go
 /// through its daemons, or from task to task.
-pub const PEERS: [Contender; 4] = [
+pub const PEERS: [Contender; 5] = [
     Contender { name: "grpc", served: served(Program::Peers, 7720), tasks: None, lacks: &MESSAGES },
+    Contender { name: "wrpc", served: served(Program::Peers, 7750), tasks: None, lacks: &MESSAGES },
     Contender {
         name: "capnproto",
         served: served(Program::Peers, 7730),
@@ -249,7 +250,7 @@ mod tests {
         };
         assert_eq!(names(Case::PvmRing), ["upcall", "pvm", "pvm-direct"]);
         assert_eq!(names(Case::Move), ["upcall"]);
-        assert_eq!(names(Case::Null), ["limit", "upcall", "grpc", "capnproto"]);
+        assert_eq!(names(Case::Null), ["limit", "upcall", "grpc", "wrpc", "capnproto"]);
         let of_tasks = Case::ALL.into_iter().filter_map(|case| Some((case.name(), case.tasks()?)));
         assert!(of_tasks.inspect(|(name, of)| assert!(name.ends_with(&of.name()))).count() == 3);
     }

@@ -13,9 +13,11 @@ mod calls_capnp;
 #[path = "../capnproto.rs"]
 #[allow(dead_code)]
 mod capnproto;
+mod certificates;
 #[path = "../grpc.rs"]
 #[allow(dead_code)]
 mod grpc;
+mod over_quic;
 mod over_tcp;
 mod over_tls;
 
@@ -23,7 +25,11 @@ use std::process::ExitCode;
 
 use upcall_bench::hosts::child::{Entry, child_main};
 
-const SYSTEMS: [Entry; 2] = [Entry::of::<over_tls::Grpc>(), Entry::of::<over_tcp::CapnProto>()];
+const SYSTEMS: [Entry; 3] = [
+    Entry::of::<over_tls::Grpc>(),
+    Entry::of::<over_quic::Wrpc>(),
+    Entry::of::<over_tcp::CapnProto>(),
+];
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);

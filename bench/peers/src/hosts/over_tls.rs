@@ -1,12 +1,10 @@
 //! gRPC (tonic) over TLS 1.3, with certificates on both sides.
 
 use std::fs;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::runtime::Runtime;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
@@ -15,54 +13,22 @@ use upcall_bench::child::{Outcome, Ready};
 use upcall_bench::hosts::child::{ClientSide, Place, System, Ticket};
 
 use crate::callers;
+use crate::certificates::{self, Proof, SERVER};
 use crate::grpc::service::calls_client::CallsClient;
 use crate::grpc::service::calls_server::CallsServer;
 use crate::grpc::{Data, Nothing, Served};
 
-/// Name in the server's certificate.
-const SERVER: &str = "server";
-
 /// The system `grpc`.
 pub struct Grpc;
-
-/// A certificate and its key.
-struct Proof {
-    certificate: String,
-    key: String,
-}
-
-/// Makes an authority, and the certificates that it signs for these names. Returns the authority's
-/// certificate first.
-fn prove<const N: usize>(names: [&str; N]) -> Outcome<(String, [Proof; N])> {
-    let mut params = CertificateParams::new(Vec::new())?;
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
-    let mut proofs = Vec::new();
-    for name in names {
-        let key = KeyPair::generate()?;
-        let signed = CertificateParams::new([name.to_owned()])?.signed_by(&key, &authority)?;
-        proofs.push(Proof { certificate: signed.pem(), key: key.serialize_pem() });
-    }
-    Ok((authority.pem(), proofs.try_into().map_err(|_| "a proof for each name")?))
-}
-
-/// The files for the client: the authority, and the client's certificate and key.
-fn files(place: &Place) -> [PathBuf; 3] {
-    ["authority", "client", "client-key"].map(|name| place.dir.join(format!("grpc-{name}.pem")))
-}
 
 impl System for Grpc {
     const NAME: &'static str = "grpc";
     type Client = Client;
 
     fn serve(place: &Place, ready: Ready) -> Outcome<()> {
-        let (authority, [server, client]) = prove([SERVER, "client"])?;
-        for (file, text) in files(place).iter().zip([&authority, &client.certificate, &client.key])
-        {
-            fs::write(file, text)?;
-        }
+        let (authority, Proof { certificate, key }) = certificates::make(place, Grpc::NAME)?;
         let tls = ServerTlsConfig::new()
-            .identity(Identity::from_pem(server.certificate, server.key))
+            .identity(Identity::from_pem(certificate, key))
             .client_ca_root(Certificate::from_pem(authority));
         callers::runtime()?.block_on(async {
             // As `Server::serve` does, which does not say when it listens.
@@ -84,7 +50,7 @@ impl System for Grpc {
 
 /// How to connect to the server. It keeps the tickets of its connections.
 fn endpoint(place: &Place) -> Outcome<Endpoint> {
-    let [authority, certificate, key] = files(place).map(fs::read);
+    let [authority, certificate, key] = certificates::files(place, Grpc::NAME).map(fs::read);
     let tls = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(authority?))
         .identity(Identity::from_pem(certificate?, key?))
