@@ -6,6 +6,7 @@ use guard::guarded;
 use std::sync::Barrier;
 use std::time::Duration;
 use upcall_message::{GroupBuilder, Handlers};
+use upcall_net::bodies;
 use upcall_os::ration::{self, Rationed};
 
 #[global_allocator]
@@ -40,6 +41,8 @@ fn exchange(nth: usize) -> bool {
             let group = joining.reconnect_within(4 * GUARD).join(handlers).unwrap();
             let (own, theirs) = (long(rank), long(1 - rank));
             if ready.wait().is_leader() {
+                // What the last exchange has left would be used first.
+                (0..2).for_each(|_| bodies::age());
                 ration::refuse(nth, LEAST);
             }
             ready.wait();
