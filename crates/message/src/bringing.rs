@@ -212,18 +212,10 @@ impl DeliveredQueue {
     }
 
     /// The receiver, if it is on another host.
-    pub(crate) fn far(&self) -> Option<&dyn FarMember> {
+    pub(crate) fn far(&self) -> Option<&Arc<dyn FarMember>> {
         match self {
             Self::Near { .. } => None,
-            Self::Far { other, .. } => Some(&**other),
-        }
-    }
-
-    /// As [`far`](Self::far), for a use during which the queue may be brought again.
-    pub(crate) fn far_shared(&self) -> Option<Arc<dyn FarMember>> {
-        match self {
-            Self::Near { .. } => None,
-            Self::Far { other, .. } => Some(other.clone()),
+            Self::Far { other, .. } => Some(other),
         }
     }
 

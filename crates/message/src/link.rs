@@ -198,7 +198,7 @@ impl MemberLink {
     /// Returns the maximum length if a message of `len` bytes is too long for the way to its
     /// receiver.
     pub(crate) fn is_too_long(&self, len: usize) -> Option<usize> {
-        self.brought.far().map(FarMember::most).filter(|most| len > *most)
+        self.brought.far().map(|far| far.most()).filter(|most| len > *most)
     }
 
     /// Reads the receiver's answer in place of the clerk.
@@ -222,7 +222,7 @@ impl MemberLink {
 
     /// The way to the receiver, if it is on another host.
     pub(crate) fn far(&self) -> Option<Arc<dyn FarMember>> {
-        self.brought.far_shared()
+        self.brought.far().cloned()
     }
 
     /// The same in an interrupt.

@@ -265,6 +265,7 @@ impl LinkDriver {
                 }
             }
         }
+        bodies::clear();
     }
 
     /// Gives all connections that have something to read or to write a turn.

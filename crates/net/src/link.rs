@@ -45,6 +45,9 @@ pub const WINDOW: u64 = 1 << 20;
 const ACKNOWLEDGE: u64 = WINDOW / 4;
 /// Number of bytes that are prepared for the connection at a time.
 const PREPARED: u64 = (64 << 10) + 1;
+/// Maximum number of bytes for the connection in pieces: those that are prepared, and the last
+/// record of them. After a cut more bytes may wait.
+const MOST_OUTPUT: usize = (64 + 16) << 10;
 
 /// Time over which messages that have begun must make progress.
 pub const GRACE: Duration = Duration::from_secs(10);
@@ -331,7 +334,7 @@ impl HostLink {
     }
 
     /// The next bytes for the connection, in as many pieces as `pieces` has room for. The first one
-    /// is what [`output`](Self::output) returns. Returns the number of pieces.
+    /// is the beginning of what [`output`](Self::output) returns. Returns the number of pieces.
     ///
     /// # Errors
     /// There is no memory.
@@ -343,10 +346,14 @@ impl HostLink {
             *first = IoSlice::new(&self.hello);
             return Ok(1);
         }
-        let mut count = 0;
+        let (mut count, mut room) = (0, MOST_OUTPUT);
         for (piece, unsent) in pieces.iter_mut().zip(self.kept.unsent_pieces()) {
-            *piece = IoSlice::new(unsent);
-            count += 1;
+            let now = unsent.len().min(room);
+            *piece = IoSlice::new(&unsent[..now]);
+            (count, room) = (count + 1, room - now);
+            if room == 0 {
+                break;
+            }
         }
         Ok(count)
     }

@@ -333,6 +333,29 @@ fn what_is_not_wanted_is_not_sent() {
 }
 
 #[test]
+fn pieces_of_the_output_are_bounded_also_after_a_cut() {
+    let mut pair = Pair::new(PATIENT);
+    pair.settle(4096).unwrap();
+    for call in 0..200 {
+        pair.client.link.send(u64::from(call), message(call, &[7; 1500]));
+    }
+    // All of it is prepared and sent, and nothing arrives.
+    while let count @ 1.. = pair.client.link.output().unwrap().len() {
+        pair.client.link.sent(count);
+    }
+    pair.cut();
+    pair.client.link.connect();
+    pair.client.put(&mut pair.up, HELLO);
+    pair.deliver_up(0).unwrap();
+    pair.server.put(&mut pair.down, HELLO);
+    pair.deliver_down(usize::MAX).unwrap();
+    let mut pieces = [std::io::IoSlice::new(&[]); 16];
+    let count = pair.client.link.output_pieces(&mut pieces).unwrap();
+    let bytes = pieces[..count].iter().map(|piece| piece.len()).sum::<usize>();
+    assert_eq!(bytes, super::MOST_OUTPUT);
+}
+
+#[test]
 fn a_message_that_is_given_up_ends_on_both_sides() {
     let mut pair = Pair::new(IMPATIENT);
     pair.settle(4096).unwrap();
