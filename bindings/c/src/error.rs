@@ -215,7 +215,9 @@ impl From<JoinError> for Problem {
         let status = match &error {
             JoinError::BadName { .. }
             | JoinError::BadSize { .. }
-            | JoinError::TooManyKinds { .. } => Status::Misuse,
+            | JoinError::TooManyKinds { .. }
+            | JoinError::NoAddress { .. }
+            | JoinError::NotAmongLate { .. } => Status::Misuse,
             JoinError::Incomplete { .. } => Status::Incomplete,
             JoinError::Refused { .. } => Status::NotTakenIn,
             JoinError::NoJob { .. } => Status::NoJob,

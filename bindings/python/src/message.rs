@@ -145,9 +145,11 @@ fn seconds(seconds: f64, what: &str) -> PyResult<Duration> {
 
 fn join_error(py: Python<'_>, error: &JoinError) -> PyErr {
     let class = match error {
-        JoinError::BadName { .. } | JoinError::BadSize { .. } | JoinError::TooManyKinds { .. } => {
-            "BadGroup"
-        }
+        JoinError::BadName { .. }
+        | JoinError::BadSize { .. }
+        | JoinError::TooManyKinds { .. }
+        | JoinError::NoAddress { .. }
+        | JoinError::NotAmongLate { .. } => "BadGroup",
         JoinError::Incomplete { .. } => "Incomplete",
         JoinError::Refused { .. } => "NotTakenIn",
         JoinError::NoJob { .. } => "NoJob",

@@ -51,8 +51,10 @@ pub struct GroupBuilder {
     room: usize,
     /// The members that join together with this one after the group has formed.
     late: Option<InvitedRanks>,
-    /// How members on several hosts meet.
-    across: Option<AcrossHosts>,
+    /// The address at which members on several hosts meet.
+    address: Option<String>,
+    /// How they cross to each other.
+    across: AcrossHosts,
     pretended: Option<Vec<u16>>,
 }
 
@@ -81,7 +83,8 @@ impl GroupBuilder {
             headroom: headroom::headroom,
             room: 0,
             late: None,
-            across: None,
+            address: None,
+            across: AcrossHosts::default(),
             pretended: None,
         }
     }
@@ -175,24 +178,23 @@ impl GroupBuilder {
     /// [`SendError::TooLong`]: crate::SendError::TooLong
     #[must_use]
     pub fn across(self, address: impl Into<String>) -> Self {
-        Self { across: Some(AcrossHosts::at(address.into())), ..self }
+        Self { address: Some(address.into()), ..self }
     }
 
     /// Sets after which time a host that gives no sign of life is cut off: from a second to 12
     /// hours, 5 s by default. The kernel of that host gives the signs, so a stopped process lives.
-    /// To be called after [`across`](Self::across).
+    /// No effect in a group on one host.
     #[must_use]
     pub fn lost_after(self, silence: Duration) -> Self {
-        let set = |across| AcrossHosts { lost_after: silence, ..across };
-        Self { across: self.across.map(set), ..self }
+        Self { across: AcrossHosts { lost_after: silence, ..self.across }, ..self }
     }
 
     /// Sets how long a member on a host that is cut off may be out of reach before it has ended:
-    /// at most 30 days, 30 s by default. Of two members the shorter time holds. To be called after
-    /// [`across`](Self::across).
+    /// at most 30 days, 30 s by default. Of two members the shorter time holds. No effect in a
+    /// group on one host.
     #[must_use]
     pub fn reconnect_within(self, patience: Duration) -> Self {
-        Self { across: self.across.map(|across| AcrossHosts { patience, ..across }), ..self }
+        Self { across: AcrossHosts { patience, ..self.across }, ..self }
     }
 
     /// Leaves room for `more` members that join after the group has formed.
@@ -200,8 +202,9 @@ impl GroupBuilder {
     /// Their ranks follow those of the first members. [`Group::size`] counts them from the start,
     /// and so does each member's share of the [limit](Self::limit). Such a group has no barriers,
     /// reductions and collective operations ([`RunError::Growing`]). All first members leave the
-    /// same room, and the one with rank 0 takes in the others: it asks for that rank. To be called
-    /// after [`across`](Self::across).
+    /// same room, and the one with rank 0 takes in the others: it asks for that rank. Only a group
+    /// [across hosts](Self::across) has room; all its members may be on one machine, at a loopback
+    /// address.
     ///
     /// A further member joins by [`late`](Self::late), once the member that took in the first ones
     /// expects it ([`Group::expect`]). All others get an [`Event::Joined`]. A message to a rank
@@ -219,8 +222,8 @@ impl GroupBuilder {
     ///
     /// `size` of the builder is then [`Group::size`] of the others, and the
     /// [rank](Self::rank) is one of `ranks`. The processes of these ranks reach each other through
-    /// memory if they share a machine; all other members count as members on other hosts. To be
-    /// called after [`across`](Self::across), with the address at which the first members met.
+    /// memory if they share a machine; all other members count as members on other hosts. The
+    /// [address](Self::across) is that at which the first members met.
     ///
     /// `invitation` is what [`Group::expect`] has returned for `ranks`. Without it the member that
     /// takes in others refuses this process ([`JoinError::Refused`]).
@@ -229,12 +232,11 @@ impl GroupBuilder {
         Self { late: Some(InvitedRanks { ranks, invitation }), ..self }
     }
 
-    /// For tests: members with different numbers behave as if they were on different hosts. To be
-    /// called after [`across`](Self::across).
+    /// For tests: members with different numbers behave as if they were on different hosts.
     #[doc(hidden)]
     #[must_use]
     pub fn apart(self, apart: u64) -> Self {
-        Self { across: self.across.map(|across| AcrossHosts { apart, ..across }), ..self }
+        Self { across: AcrossHosts { apart, ..self.across }, ..self }
     }
 
     /// Sets how the wait for messages is spent.
@@ -305,9 +307,14 @@ impl GroupBuilder {
             return Err(JoinError::BadSize { size: self.size, rank: self.rank });
         }
         let is_among = |ranks: &Range<Rank>| self.rank.is_some_and(|rank| ranks.contains(&rank));
-        let late = self.late.as_ref().map(|late| &late.ranks);
-        if late.is_some_and(|ranks| !is_among(ranks) || ranks.end > self.size) {
-            return Err(JoinError::BadSize { size: self.size, rank: self.rank });
+        if let Some(InvitedRanks { ranks, .. }) = &self.late
+            && (!is_among(ranks) || ranks.end > self.size)
+        {
+            let (ranks, size, rank) = (ranks.clone(), self.size, self.rank);
+            return Err(JoinError::NotAmongLate { rank, ranks, size });
+        }
+        if self.address.is_none() && (self.room > 0 || self.late.is_some()) {
+            return Err(JoinError::NoAddress { name: self.name });
         }
         handlers.check_bytes()?;
         let unable =
@@ -324,7 +331,7 @@ impl GroupBuilder {
         let entered = LeaveGuard(&member);
         let door = Arc::new(MemberListener { listener, member: Arc::downgrade(&member) });
         let _ = member.door.set(door.clone());
-        if self.across.is_some() {
+        if self.address.is_some() {
             member.forming.leave_room(self.room);
         }
         member.watch(door).map_err(unable("the clerk's thread"))?;
@@ -370,8 +377,8 @@ impl GroupBuilder {
         handlers: &Handlers,
         left: &mut FormingTimeout,
     ) -> Result<Arc<Roster>, JoinError> {
-        if let Some(crossing) = &self.across {
-            let (name, size, rank) = (&*self.name, self.size, self.rank);
+        if let Some(address) = &self.address {
+            let (name, size, rank, crossing) = (&*self.name, self.size, self.rank, &self.across);
             let (room, late) = (self.room, self.late.clone());
             let most = bridge::most(self.share());
             let within = self.patience;
@@ -381,6 +388,7 @@ impl GroupBuilder {
                 room,
                 rank,
                 late,
+                address,
                 crossing,
                 within,
                 most,
@@ -535,6 +543,14 @@ impl Drop for LeaveGuard<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_across_hosts_have_no_order() {
+        let [silence, patience] = [7, 9].map(Duration::from_secs);
+        let builder = GroupBuilder::new("g", 2).lost_after(silence).reconnect_within(patience);
+        let AcrossHosts { lost_after, patience: within, .. } = builder.across("ws1:7500").across;
+        assert_eq!((lost_after, within), (silence, patience));
+    }
 
     #[test]
     fn the_environment_tells_of_a_job() {

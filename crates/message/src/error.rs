@@ -4,6 +4,7 @@ use crate::{Event, Rank, Unfit};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::time::Duration;
 use upcall_directory::names::{FolderError, NotEntered};
 use upcall_shm::account::MOST;
@@ -24,6 +25,16 @@ pub enum JoinError {
         size: usize,
         /// The rank that was asked for.
         rank: Option<Rank>,
+    },
+    /// A process that joins [late](crate::GroupBuilder::late) asks for a rank that is not among
+    /// those that join together, or for none, or the group is too small for them.
+    NotAmongLate {
+        /// The rank that was asked for.
+        rank: Option<Rank>,
+        /// The ranks that join together.
+        ranks: Range<Rank>,
+        /// The size of the group, with its room.
+        size: usize,
     },
     /// The kinds of messages are too many for members to exchange.
     TooManyKinds {
@@ -67,6 +78,12 @@ pub enum JoinError {
         /// The reason.
         why: String,
     },
+    /// Members are to join after the group has formed, and no address is given at which they meet
+    /// ([`GroupBuilder::across`](crate::GroupBuilder::across)).
+    NoAddress {
+        /// The name of the group.
+        name: String,
+    },
     /// The wait for the others was interrupted
     /// ([`Handlers::interruption`](crate::Handlers::interruption)).
     Interrupted,
@@ -92,6 +109,17 @@ impl fmt::Display for JoinError {
             }
             Self::BadSize { size, rank: Some(rank) } => {
                 write!(f, "there is no rank {rank} in a group of {size}")
+            }
+            Self::NotAmongLate { rank, ranks, size } => {
+                match rank {
+                    Some(rank) => write!(f, "this process asks for rank {rank} to join late")?,
+                    None => f.write_str("this process asks for no rank to join late")?,
+                }
+                write!(
+                    f,
+                    ": ask for one of the ranks that join together, {ranks:?}, all of them below \
+                     the size of the group with its room, {size}"
+                )
             }
             Self::TooManyKinds { kinds, bytes, most } => write!(
                 f,
@@ -123,6 +151,11 @@ impl fmt::Display for JoinError {
                 "the members meet at {address}, and a host does not prove its identity: {why}; \
                  `upcall host --help` tells how hosts get to trust each other"
             ),
+            Self::NoAddress { name } => write!(
+                f,
+                "no member can join the group {name:?} after it has formed, because it is on one \
+                 host: give an address, HOST:PORT, at which the members meet (`across`)"
+            ),
             Self::Folder(error) => error.fmt(f),
             Self::Interrupted => f.write_str("the wait for the others was interrupted"),
             Self::Resource { what, error } => write!(f, "{what}: {error}"),
@@ -131,9 +164,11 @@ impl fmt::Display for JoinError {
 }
 
 upcall_os::error_debug!(JoinError {
-    BadName { name, why }, BadSize { size, rank }, TooManyKinds { kinds, bytes, most },
+    BadName { name, why }, BadSize { size, rank }, NotAmongLate { rank, ranks, size },
+    TooManyKinds { kinds, bytes, most },
     Incomplete { name, after, found }, Refused { name, reason }, NoJob { variable, found },
-    NotProved { address, why }, Interrupted, Folder(error), Resource { what, error },
+    NotProved { address, why }, NoAddress { name }, Interrupted, Folder(error),
+    Resource { what, error },
 });
 
 impl std::error::Error for JoinError {}

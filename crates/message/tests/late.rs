@@ -354,6 +354,35 @@ fn nobody_joins_who_is_not_expected() {
 }
 
 #[test]
+fn without_an_address_no_member_joins_later() {
+    let meeting = Meeting::new(1, 1);
+    let builder = || GroupBuilder::new(&meeting.name, 2).rank(0);
+    for builder in [builder().room_for(1), builder().late(0..1, meeting.invitation(&(0..1)))] {
+        let error = builder.within(GUARD).join(Handlers::new()).unwrap_err();
+        assert!(matches!(error, JoinError::NoAddress { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(&meeting.name) && text.contains("HOST:PORT"), "{text}");
+    }
+}
+
+#[test]
+fn a_late_member_asks_for_a_rank_of_those_that_join_together() {
+    let meeting = Meeting::new(1, 2);
+    let builder = |size| GroupBuilder::new(&meeting.name, size).across(&meeting.address);
+    let late = |builder: GroupBuilder| builder.late(1..3, meeting.invitation(&(1..3)));
+    for (builder, said) in [
+        (late(builder(3)), "no rank"),
+        (late(builder(3)).rank(0), "rank 0"),
+        (late(builder(2)).rank(1), "size of the group with its room, 2"),
+    ] {
+        let error = builder.within(GUARD).join(Handlers::new()).unwrap_err();
+        assert!(matches!(error, JoinError::NotAmongLate { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(said) && text.contains("1..3"), "{text}");
+    }
+}
+
+#[test]
 fn a_petition_is_answered_or_refused() {
     let meeting = Meeting::new(1, 1);
     let (formed, done) = (Signal::new(), Signal::new());

@@ -32,8 +32,6 @@ pub(super) const LONGEST: usize = MOST_BODY - 8;
 /// How a group crosses to other hosts.
 #[derive(Clone, Debug)]
 pub(crate) struct AcrossHosts {
-    /// The address at which the members meet.
-    pub(crate) address: String,
     /// Time for which a pair goes on after a cut.
     pub(crate) patience: Duration,
     /// Time after which a host that gives no sign of life is cut off.
@@ -42,10 +40,9 @@ pub(crate) struct AcrossHosts {
     pub(crate) apart: u64,
 }
 
-impl AcrossHosts {
-    /// Members meet at this address.
-    pub(crate) fn at(address: String) -> Self {
-        Self { address, patience: PATIENCE, lost_after: LOST_AFTER, apart: 0 }
+impl Default for AcrossHosts {
+    fn default() -> Self {
+        Self { patience: PATIENCE, lost_after: LOST_AFTER, apart: 0 }
     }
 }
 

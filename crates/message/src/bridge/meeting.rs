@@ -51,6 +51,8 @@ pub(crate) struct GroupMeeting<'a> {
     pub(crate) rank: Option<Rank>,
     /// The members that join together with this one after the group has formed.
     pub(crate) late: Option<InvitedRanks>,
+    /// The address at which the members meet.
+    pub(crate) address: &'a str,
     pub(crate) crossing: &'a AcrossHosts,
     /// Time for which it waits for the others.
     pub(crate) within: Duration,
@@ -77,7 +79,7 @@ enum LeaderFound {
 impl GroupMeeting<'_> {
     /// Becomes a member, and opens the pairs with members on other hosts.
     pub(crate) fn meet(&self, left: &mut FormingTimeout) -> Result<Arc<Roster>, JoinError> {
-        let address = &self.crossing.address;
+        let address = self.address;
         let at = self.find_address(left)?;
         let store = identity(at).map_err(|why| self.not_proved(address, why))?;
         let post = Post::take().map_err(|error| JoinError::Resource {
@@ -110,7 +112,7 @@ impl GroupMeeting<'_> {
     /// Finds the address at which the members meet. A name may become known only when its host is
     /// there, as in clusters.
     fn find_address(&self, left: &mut FormingTimeout) -> Result<SocketAddr, JoinError> {
-        let address = &self.crossing.address;
+        let address = self.address;
         loop {
             let found = address.to_socket_addrs();
             let error = match found.map(|mut all| all.next()) {
@@ -149,15 +151,15 @@ impl GroupMeeting<'_> {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => true,
                 Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => false,
                 Err(error) => {
-                    let what = format!("listening at {}", self.crossing.address);
+                    let what = format!("listening at {}", self.address);
                     return Err(JoinError::Resource { what, error });
                 }
             };
             forming.begin_to_follow();
             let protection = match is_here {
                 true => Protection::Clear,
-                false => Protection::choose(&self.crossing.address, at)
-                    .map_err(|why| self.not_proved(&self.crossing.address, why))?,
+                false => Protection::choose(self.address, at)
+                    .map_err(|why| self.not_proved(self.address, why))?,
             };
             match self.follow(home, gate, (at, protection), left)? {
                 LeaderFound::Formed(roster) => return Ok(roster),
@@ -207,7 +209,7 @@ impl GroupMeeting<'_> {
         left: &mut FormingTimeout,
     ) -> Result<LeaderFound, JoinError> {
         let again = |why: String| Ok(LeaderFound::Again(why));
-        let address = &self.crossing.address;
+        let address = self.address;
         let application = match Application::connect(at, &protection) {
             Ok(application) => application,
             Err(NoConnection::NotProved(error)) => {
@@ -337,8 +339,8 @@ impl GroupMeeting<'_> {
         at: SocketAddr,
         left: &mut FormingTimeout,
     ) -> Result<Arc<Roster>, JoinError> {
-        let protection = protection_at(&self.crossing.address, at)
-            .map_err(|why| self.not_proved(&self.crossing.address, why))?;
+        let protection =
+            protection_at(self.address, at).map_err(|why| self.not_proved(self.address, why))?;
         loop {
             match self.follow(home, gate, (at, protection.clone()), left)? {
                 LeaderFound::Formed(roster) => return Ok(roster),
@@ -531,8 +533,8 @@ impl GroupMeeting<'_> {
         left: &mut FormingTimeout,
     ) -> Result<(), JoinError> {
         let resource = |error| JoinError::Resource { what: "asking for the members".into(), error };
-        let protection = protection_at(&self.crossing.address, at)
-            .map_err(|why| self.not_proved(&self.crossing.address, why))?;
+        let protection =
+            protection_at(self.address, at).map_err(|why| self.not_proved(self.address, why))?;
         // Without a connection or an answer, the next attempt is as good.
         let Ok(application) = Application::connect(at, &protection) else { return Ok(()) };
         let Some(listens) = gate.address() else { return Ok(()) };
