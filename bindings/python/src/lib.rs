@@ -10,7 +10,8 @@
 //! only numbers by the fast path ([`scalar`]), all others by [`call`], [`encode`] and [`decode`];
 //! for asyncio by [`aio`]. [`server`] answers calls. [`gate`] is about the interpreter's lock,
 //! which is never held while anything here waits. [`interrupt`] is about Ctrl-C. [`message`] is
-//! groups, independent of the other modules, and [`place`] is their messages in place.
+//! groups, independent of the modules of calls; [`payload`] converts their messages, [`place`] has
+//! those in place, and [`group_error`] the exceptions.
 //!
 //! # The stable interface of Python
 //! The library is built for `abi3` from Python 3.11 on, the first version whose stable interface
@@ -28,10 +29,12 @@ pub mod decode;
 pub mod encode;
 pub mod error;
 pub mod gate;
+pub mod group_error;
 pub mod interrupt;
 pub mod message;
 pub mod names;
 pub mod object;
+pub mod payload;
 pub mod pending;
 pub mod place;
 pub mod plan;
