@@ -107,7 +107,8 @@ typedef enum upcall_status {
     UPCALL_PROTOCOL = 39,
     UPCALL_UNREACHABLE = 40,    /* no Upcall server listens there, or the connection was lost */
     UPCALL_NOT_THERE = 41,      /* the server at that address does not export the name */
-    UPCALL_NOT_PROVED = 42,     /* its host is not trusted, or has not proved its identity */
+    UPCALL_NOT_PROVED = 42,     /* its host is not trusted, or has not proved its identity; also
+                                 * for the hosts of a group's members */
 
     /* A server cannot serve. */
     UPCALL_NAME_TAKEN = 50,

@@ -39,7 +39,7 @@
  * narrow numbers widened: `int32_t` by its sign, bool as 0 or 1, floats as their bits in the lower
  * part (upcall_word_of_f64 and so on below). So a `(u64, i32)` is
  * `uint64_t words[2] = {7, upcall_word_of_i64(-2)}`. Bytes and text are as they are. A payload has
- * at most 1 GiB.
+ * at most 1 GiB, between hosts 256 MiB.
  *
  * A payload that does not fit its kind makes the send fail with UPCALL_UNFIT, and nothing is sent.
  * If a member sends such a payload nevertheless, nothing more is taken from it:
@@ -48,7 +48,8 @@
  *
  * Peer death. If another member dies, the messages that it had sent are taken first. Then there is
  * an event (upcall_group_event), and waits for all members end with UPCALL_ENDED. A sent message
- * arrives, exactly once and in order per sender and receiver, even if the sender dies at once.
+ * arrives, exactly once and in order per sender and receiver, even if the sender dies at once. On
+ * several hosts a host that stays out of reach counts as dead (upcall_joining_set_across).
  *
  * Errors are as in upcall.h. UPCALL_NOTHING_THERE is not a failure, and writes no error. Durations
  * are in nanoseconds, sizes in bytes. After fork, a child that does not exec must not use what its
@@ -193,23 +194,53 @@ void upcall_joining_set_timeout(upcall_joining *joining, uint64_t nanoseconds);
  * default. Each member has an equal share. */
 void upcall_joining_set_limit(upcall_joining *joining, uint64_t bytes);
 
+/* Forms the group of members on several hosts, which meet at `address`, HOST:PORT. All members give
+ * the same address. It belongs to one of their hosts: the first member there that can listen at it
+ * takes in the others. HOST is the name under which the other hosts trust that host (`upcall host
+ * trust`), or all members are on one machine, at a loopback address. A job on several hosts has the
+ * address in its environment: then this is not needed. UPCALL_MISUSE: NULL, or not UTF-8.
+ *
+ * Only processes of trusted hosts become members, and on one host only those of this user. Messages
+ * between hosts are encrypted. A member on another host is used like any other, with these
+ * differences:
+ *
+ * - A message to it has at most 256 MiB, and at most its share of the limit, or 1 MiB if that is
+ *   more (UPCALL_TOO_LONG).
+ * - If this process is killed, messages to it that have not left this host are lost.
+ *   upcall_group_leave waits until the other hosts have all messages.
+ * - If its host cannot be reached, messages to it wait (upcall_joining_set_reconnect_within). Then
+ *   it has ended, for this member: UPCALL_EVENT_ENDED.
+ * - upcall_group_process returns 0 for it. */
+upcall_status upcall_joining_set_across(upcall_joining *joining, const char *address,
+                                        upcall_error *error);
+/* Sets after which time a host that gives no sign of life is cut off: from a second to 12 hours,
+ * 5 s by default. The host's kernel gives the signs, so a host with a stopped process is not cut
+ * off. No effect in a group on one host. */
+void upcall_joining_set_lost_after(upcall_joining *joining, uint64_t nanoseconds);
+/* Sets how long a member on a host that is cut off may be out of reach before it has ended: at most
+ * 30 days, 30 s by default. Of two members the shorter time holds. No effect in a group on one
+ * host. */
+void upcall_joining_set_reconnect_within(upcall_joining *joining, uint64_t nanoseconds);
+
 /* Joins the group; blocks until all other members have joined. Frees `joining` and `handlers` in
  * any case, even if one of the two is NULL. NULL: UPCALL_INCOMPLETE, UPCALL_NOT_TAKEN_IN (the text
- * names the kind of message that differs), UPCALL_MISUSE (a bad name, size or rank, or kinds whose
- * names and signatures are longer than 150 KB), UPCALL_RESOURCE. */
+ * names the kind of message that differs, or the host that is not trusted), UPCALL_NOT_PROVED (the
+ * text names the command by which hosts get to trust each other), UPCALL_MISUSE (a bad name, size
+ * or rank, or kinds whose names and signatures are longer than 150 KB), UPCALL_RESOURCE. */
 upcall_group *upcall_group_join(upcall_joining *joining, upcall_handlers *handlers,
                                 upcall_error *error);
 
 /* Leaves and frees the group; NULL is allowed. Messages that were sent still arrive, and the other
- * members get an event. UPCALL_MISUSE, and nothing is done, in a handler, or in any other callback
- * of a function of the group. */
+ * members get an event. Across hosts it blocks until the other hosts have what this member has sent
+ * to their members, for as long as a cut may last. UPCALL_MISUSE, and nothing is done, in a
+ * handler, or in any other callback of a function of the group. */
 upcall_status upcall_group_leave(upcall_group *group, upcall_error *error);
 
 size_t upcall_group_rank(const upcall_group *group);
 /* Returns the number of members, including those that have ended. */
 size_t upcall_group_size(const upcall_group *group);
-/* Returns a member's process ID, or 0 if there is no such member or its process is not visible in
- * this PID namespace. */
+/* Returns a member's process ID, or 0 if there is no such member, or its process is on another host
+ * or not visible in this PID namespace. */
 uint32_t upcall_group_process(const upcall_group *group, size_t rank);
 
 /* ---- Sending --------------------------------------------------------------------------------- */

@@ -53,7 +53,7 @@ statuses! {
     Protocol = 39, c"the server violated the protocol";
     Unreachable = 40, c"no server can be reached at the address";
     NotThere = 41, c"the server at the address does not export the name";
-    NotProved = 42, c"the host of the server is not proved";
+    NotProved = 42, c"the other host is not proved";
     NameTaken = 50, c"the name is taken";
     TooManyProcedures = 51, c"too many procedures";
     Unprotected = 52, c"this host cannot prove its identity to other hosts";
@@ -221,6 +221,7 @@ impl From<JoinError> for Problem {
             JoinError::Incomplete { .. } => Status::Incomplete,
             JoinError::Refused { .. } => Status::NotTakenIn,
             JoinError::NoJob { .. } => Status::NoJob,
+            JoinError::NotProved { .. } => Status::NotProved,
             JoinError::Interrupted => Status::Interrupted,
             JoinError::Resource { .. } | JoinError::Folder(_) => Status::Resource,
             _ => Status::Internal,
@@ -379,8 +380,8 @@ mod tests {
         assert_eq!(guard_or(7, || panic!("nobody is told")), 7);
     }
 
-    /// Each error that only calls to other machines have gets a status and a text of its own, and
-    /// the runtime's text is passed on.
+    /// Each error that only calls and groups across machines have gets a status and a text of its
+    /// own, and the runtime's text is passed on.
     #[test]
     fn errors_of_the_network_have_names() {
         let (name, server) = ("files".to_string(), "far:7000".to_string());
@@ -396,6 +397,12 @@ mod tests {
                 "no identity",
             ),
             (BindError::NotThere { name, server }.into(), Status::NotThere, "\"files\""),
+            (
+                JoinError::NotProved { address: "far:7500".into(), why: "no identity".into() }
+                    .into(),
+                Status::NotProved,
+                "`upcall host --help`",
+            ),
             (
                 ServeError::Unprotected {
                     address: "0.0.0.0:7000".into(),

@@ -70,7 +70,7 @@ pub struct CHandlers {
 }
 
 /// `upcall_joining`.
-pub struct CGroupBuilder(GroupBuilder);
+pub struct CGroupBuilder(pub(crate) GroupBuilder);
 
 /// `upcall_group`.
 pub struct CGroup {
@@ -372,7 +372,10 @@ pub unsafe extern "C" fn upcall_joining_free(joining: *mut CGroupBuilder) {
 ///
 /// # Safety
 /// `joining` is null, or a builder that is not in use elsewhere.
-unsafe fn say(joining: *mut CGroupBuilder, how: impl FnOnce(GroupBuilder) -> GroupBuilder) {
+pub(crate) unsafe fn say(
+    joining: *mut CGroupBuilder,
+    how: impl FnOnce(GroupBuilder) -> GroupBuilder,
+) {
     // SAFETY: the caller's contract.
     let Some(joining) = (unsafe { joining.as_mut() }) else { return };
     guard_or((), || joining.0 = how(joining.0.clone()));
@@ -389,10 +392,8 @@ pub unsafe extern "C" fn upcall_joining_set_patience(
     joining: *mut CGroupBuilder,
     nanoseconds: u64,
 ) {
-    let patience =
-        if nanoseconds == NEVER { Duration::MAX } else { Duration::from_nanos(nanoseconds) };
     // SAFETY: the header's contract.
-    unsafe { say(joining, |joining| joining.within(patience)) }
+    unsafe { say(joining, |joining| joining.within(duration(nanoseconds))) }
 }
 
 #[unsafe(no_mangle)]
@@ -411,6 +412,11 @@ pub unsafe extern "C" fn upcall_joining_set_timeout(joining: *mut CGroupBuilder,
 pub unsafe extern "C" fn upcall_joining_set_limit(joining: *mut CGroupBuilder, bytes: u64) {
     // SAFETY: the header's contract.
     unsafe { say(joining, |joining| joining.limit(bytes)) }
+}
+
+/// A duration; `UPCALL_NEVER` is the longest one.
+pub(crate) fn duration(nanoseconds: u64) -> Duration {
+    limit(nanoseconds).unwrap_or(Duration::MAX)
 }
 
 /// A time limit, or `None` for no limit.

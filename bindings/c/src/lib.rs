@@ -41,6 +41,7 @@
 #![allow(missing_docs, clippy::missing_safety_doc)] // The header says it, once.
 
 pub mod accepts;
+pub mod across;
 pub mod call;
 pub mod client;
 pub mod deadline;
