@@ -21,6 +21,7 @@ pub fn join_error(py: Python<'_>, error: &JoinError) -> PyErr {
         JoinError::Incomplete { .. } => "Incomplete",
         JoinError::Refused { .. } => "NotTakenIn",
         JoinError::NoJob { .. } => "NoJob",
+        JoinError::NotProved { .. } => "HostNotProved",
         JoinError::Resource { .. } | JoinError::Folder(_) => "NoMembership",
         JoinError::Interrupted => {
             if let Some(raised) = interrupt::raised() {

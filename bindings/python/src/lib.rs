@@ -11,7 +11,8 @@
 //! for asyncio by [`aio`]. [`server`] answers calls. [`gate`] is about the interpreter's lock,
 //! which is never held while anything here waits. [`interrupt`] is about Ctrl-C. [`message`] is
 //! groups, independent of the modules of calls; [`payload`] converts their messages, [`place`] has
-//! those in place, and [`group_error`] the exceptions.
+//! those in place, [`joining`] the terms on
+//! which a member joins, and [`group_error`] the exceptions.
 //!
 //! # The stable interface of Python
 //! The library is built for `abi3` from Python 3.11 on, the first version whose stable interface
@@ -31,6 +32,7 @@ pub mod error;
 pub mod gate;
 pub mod group_error;
 pub mod interrupt;
+pub mod joining;
 pub mod message;
 pub mod names;
 pub mod object;

@@ -20,6 +20,7 @@ use crate::error::{self, raise};
 use crate::gate::{self, with_lock, without_lock};
 use crate::group_error::{join_error, run_error, send_error};
 use crate::interrupt;
+use crate::joining::{builder, natural, seconds};
 use crate::payload::{object, payload, read, word};
 use crate::pending;
 use crate::place::{HeldMessages, PyPlace};
@@ -32,10 +33,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
-use upcall::Pacing;
 use upcall::message::{
-    Announced, Carried, Event, ForeignKind, Group, GroupBuilder, Handlers, MOST_MEMBERS, Message,
-    Number, Rank, SendError, Shape,
+    Announced, Carried, Event, ForeignKind, Group, Handlers, Message, Number, Rank, SendError,
+    Shape,
 };
 
 /// Time since the last check after which a wait checks for signals again: the thread has slept, or
@@ -116,28 +116,6 @@ impl Drop for MemberUse<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }
-}
-
-/// Converts a non-negative number to the runtime's type; `otherwise` makes the error for a number
-/// that does not fit.
-fn natural<'py, N>(
-    number: &Bound<'py, PyAny>,
-    otherwise: impl FnOnce(Python<'py>) -> PyErr,
-) -> PyResult<N>
-where
-    N: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
-{
-    number.extract().map_err(|error: PyErr| {
-        match error.is_instance_of::<PyOverflowError>(number.py()) {
-            true => otherwise(number.py()),
-            false => error,
-        }
-    })
-}
-
-fn seconds(seconds: f64, what: &str) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("{what}: {seconds} is not a number of seconds")))
 }
 
 /// Returns the function by which waits check for signals. Once it has returned true, it does so
@@ -260,53 +238,16 @@ fn handlers(
 #[pymethods]
 impl PyMember {
     #[new]
-    #[expect(clippy::too_many_arguments, reason = "the package's Python half gives them names")]
     fn new(
         py: Python<'_>,
-        name: Option<&str>,
-        size: &Bound<'_, PyAny>,
-        rank: Option<&Bound<'_, PyAny>>,
-        patience: f64,
-        pacing: u8,
-        timeout: Option<f64>,
-        limit: Option<&Bound<'_, PyAny>>,
+        terms: &Bound<'_, PyAny>,
         kinds: Vec<(String, String, Option<Py<PyAny>>)>,
     ) -> PyResult<Self> {
         if gate::is_forked() {
             return Err(error::forked(py));
         }
         gate::watch_forks();
-        let mut joining = match name {
-            Some(name) => {
-                let bad = |py| {
-                    raise(
-                        py,
-                        "BadGroup",
-                        &format!("a group has from 1 to {MOST_MEMBERS} members, not {size}"),
-                        &[],
-                    )
-                };
-                GroupBuilder::new(name, natural(size, bad)?)
-            }
-            None => GroupBuilder::from_environment().map_err(|wrong| join_error(py, &wrong))?,
-        };
-        if let Some(rank) = rank {
-            let bad = |py| {
-                raise(py, "BadGroup", &format!("there is no rank {rank} in a group of {size}"), &[])
-            };
-            joining = joining.rank(natural(rank, bad)?);
-        }
-        let pacing = match pacing {
-            1 => Pacing::Poll,
-            2 => Pacing::Sleep,
-            _ => Pacing::Adaptive,
-        };
-        joining = joining.within(seconds(patience, "patience")?).pacing(pacing).upcalls(false);
-        joining = joining.timeout(timeout.map(|timeout| seconds(timeout, "timeout")).transpose()?);
-        if let Some(limit) = limit {
-            let bad = |_| PyValueError::new_err(format!("limit: {limit} is not a number of bytes"));
-            joining = joining.limit(natural(limit, bad)?);
-        }
+        let joining = builder(terms)?;
         let failed = HandlerException::default();
         let (handlers, known) = handlers(kinds, &failed)?;
         let joining = ThreadBound((joining, handlers));
@@ -578,8 +519,11 @@ impl PyMember {
         }
         drop(own.announced.take());
         let group = own.group.borrow_mut().take();
-        // Dropping the group drops its handlers, whose destructors may run Python code.
-        drop(group);
+        // To leave members on other hosts takes until they have what was sent to them. Dropping the
+        // group drops its handlers, whose destructors may run Python code: they run later, with the
+        // lock.
+        let group = ThreadBound(group);
+        without_lock(py, move || drop(group.get()));
         Ok(())
     }
 }

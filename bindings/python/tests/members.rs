@@ -23,25 +23,8 @@ fn programs() -> &'static Programs {
 fn c() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let folder = programs().path().join("c");
-        std::fs::create_dir(&folder).unwrap();
-        let library = std::env::current_exe().unwrap().with_file_name("libupcall_c.so");
-        for name in ["libupcall.so", "libupcall.so.0"] {
-            std::os::unix::fs::symlink(&library, folder.join(name)).unwrap();
-        }
-        let mut gcc = Command::new("gcc");
-        gcc.args(["-std=gnu11", "-O0", "-pthread", "-I"])
-            .arg(here("../c/include"))
-            .arg(here("../c/tests/members/member.c"));
-        gcc.arg("-o")
-            .arg(folder.join("member"))
-            .arg("-L")
-            .arg(&folder)
-            .args(["-lupcall", "-Wl,-rpath"])
-            .arg(&folder);
-        let run = gcc.output().unwrap();
-        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-        folder.join("member")
+        let source = here("../c/tests/members/member.c");
+        support::compile(&programs().path().join("c"), &source)
     })
 }
 

@@ -282,6 +282,7 @@ fn type_hints_are_sound() {
         "public.py",
         "serves.py",
         "members.py",
+        "far_member.py",
     ] {
         std::fs::copy(here("tests/programs").join(program), folder.join(program)).unwrap();
     }

@@ -6,6 +6,7 @@ import typing
 
 from upcall import message
 from upcall._accepting import Accepts
+from upcall._joining import Terms
 
 __version__: str
 
@@ -154,13 +155,7 @@ class Place:
 class Member:
     def __init__(
         self,
-        name: str | None,
-        size: int,
-        rank: int | None,
-        patience: float,
-        pacing: int,
-        timeout: float | None,
-        limit: int | None,
+        terms: Terms,
         kinds: list[tuple[str, str, collections.abc.Callable[[int, typing.Any], object] | None]],
     ) -> None: ...
     def rank(self) -> int: ...

@@ -244,6 +244,14 @@ class NoJob(JoinError):
     """This process is not a member of a job."""
 
 
+class HostNotProved(JoinError, PermissionError):
+    """The members are on several hosts, and one of these is not proved.
+
+    It is not trusted, or has not proved to be the trusted one. The text names the command by which
+    hosts get to trust each other.
+    """
+
+
 class NoMembership(JoinError, OSError):
     """The folder of names is not usable, or a descriptor or memory is missing."""
 

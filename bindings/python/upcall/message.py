@@ -33,12 +33,14 @@ from collections.abc import Callable, Iterator
 
 from upcall import _upcall
 from upcall._client import Pacing
+from upcall._joining import Terms
 from upcall._upcall import Place
 from upcall.errors import (
     BadGroup,
     Full,
     GivenUp,
     GroupError,
+    HostNotProved,
     Incomplete,
     InHandler,
     JoinError,
@@ -73,6 +75,7 @@ __all__ = [
     "Group",
     "GroupError",
     "Handlers",
+    "HostNotProved",
     "InHandler",
     "Incomplete",
     "JoinError",
@@ -253,17 +256,7 @@ class Group:
     other members get an event.
     """
 
-    def __init__(
-        self,
-        name: str | None,
-        size: int,
-        handlers: Handlers,
-        rank: int | None,
-        patience: float,
-        pacing: Pacing,
-        timeout: float | None,
-        limit: int | None,
-    ) -> None:
+    def __init__(self, handlers: Handlers, terms: Terms) -> None:
         # A weak reference: the garbage collector cannot see a cycle through the engine.
         this = weakref.ref(self)
 
@@ -280,9 +273,7 @@ class Group:
         self._handlers = handlers
         running = {index: bound(handler) for index, handler in handlers._handlers.items()}
         kinds = [(kind.name, kind.carries, running.get(kind._index)) for kind in self._kinds]
-        self._member = _upcall.Member(
-            name, size, rank, patience, pacing.value, timeout, limit, kinds
-        )
+        self._member = _upcall.Member(terms, kinds)
 
     @property
     def rank(self) -> int:
@@ -297,7 +288,8 @@ class Group:
     def process(self, rank: int) -> int | None:
         """A member's process ID.
 
-        `None`: there is no such member, or its process is not visible in this PID namespace.
+        `None`: there is no such member, or its process is on another host or not visible in this
+        PID namespace.
         """
         return self._member.process(rank)
 
@@ -570,7 +562,9 @@ class Group:
     def leave(self) -> None:
         """Leaves the group, as the end of its `with` does.
 
-        Afterwards all methods raise `upcall.Closed`. Leaving again does nothing.
+        Afterwards all methods raise `upcall.Closed`. Leaving again does nothing. Across hosts this
+        blocks until the other hosts have what this member has sent to their members, for as long as
+        a cut may last. Other threads run in that time; Ctrl-C is noticed after it.
 
         Raises:
             InHandler: in a handler, or in any other callback of a method of the group.
@@ -603,10 +597,24 @@ def join(
     pacing: Pacing = Pacing.ADAPTIVE,
     timeout: float | None = 0.0002,
     limit: int | None = None,
+    across: str | None = None,
+    lost_after: float | None = None,
+    reconnect_within: float | None = None,
 ) -> Group:
     """Joins a group of `size` processes that all give this name.
 
     Returns when all others have joined.
+
+    With `across` the group has members on several hosts. Only processes of hosts that this user
+    trusts become members, and on one host only those of this user. Messages between hosts are
+    encrypted. A member on another host is used like any other, with these differences:
+
+    - A message to it has at most 256 MiB, and at most its share of the limit, or 1 MiB if that is
+      more (`MessageTooLong`).
+    - If this process is killed, messages to it that have not left this host are lost. `Group.leave`
+      waits until the other hosts have all messages.
+    - If its host cannot be reached, messages to it wait for `reconnect_within`. Then it has ended,
+      for this member.
 
     Args:
         rank: asks for a rank; by default the member gets a rank that no other member asked for.
@@ -617,13 +625,28 @@ def join(
             buffered; with `None` none are, and senders wait.
         limit: maximum number of bytes that the group buffers; by default a quarter of the machine's
             memory.
+        across: the address at which members on several hosts meet, HOST:PORT; all give the same. It
+            belongs to one of their hosts: the first member there that can listen at it takes in the
+            others. HOST is the name under which the other hosts trust that host (`upcall host
+            trust`), or all members are on one machine, at a loopback address.
+        lost_after: time, in seconds, after which a host that gives no sign of life is cut off: from
+            a second to 12 hours, by default 5 s. The host's kernel gives the signs, so a host with
+            a stopped process is not cut off. No effect in a group on one host.
+        reconnect_within: how long, in seconds, a member on a host that is cut off may be out of
+            reach before it has ended: at most 30 days, by default 30 s. Of two members the shorter
+            time holds. No effect in a group on one host.
 
     Raises:
         JoinError: see its classes.
+        HostNotProved: one of the hosts is not trusted, or has not proved to be the trusted one.
         ValueError: what a kind carries is not a signature, a time is not a number of seconds, or
             the limit is not a number of bytes.
     """
-    return Group(name, size, handlers, rank, patience, pacing, timeout, limit)
+    terms = Terms(name, size, rank, patience, pacing.value, timeout, limit)
+    return Group(
+        handlers,
+        terms._replace(across=across, lost_after=lost_after, reconnect_within=reconnect_within),
+    )
 
 
 def join_job(
@@ -633,12 +656,16 @@ def join_job(
     pacing: Pacing = Pacing.ADAPTIVE,
     timeout: float | None = 0.0002,
     limit: int | None = None,
+    lost_after: float | None = None,
+    reconnect_within: float | None = None,
 ) -> Group:
     """Joins the group of the job that this process was started in, with its size and rank there.
 
-    The job is started with `upcall job run --group 4 -- python3 program.py`.
+    The job is started with `upcall job run --group 4 -- python3 program.py`. A job on several hosts
+    also gives the address at which the members meet. The other arguments are those of `join`.
 
     Raises:
         NoJob: the process was not started in a job.
     """
-    return Group(None, 0, handlers, None, patience, pacing, timeout, limit)
+    terms = Terms(None, 0, None, patience, pacing.value, timeout, limit)
+    return Group(handlers, terms._replace(lost_after=lost_after, reconnect_within=reconnect_within))

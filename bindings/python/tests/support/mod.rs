@@ -147,6 +147,23 @@ pub fn package(folder: &Path) {
     std::os::unix::fs::symlink(engine, package.join("_upcall.abi3.so")).unwrap();
 }
 
+/// Compiles a member in C, and links it with the library that cargo has built. Returns the program,
+/// which is in `folder`.
+pub fn compile(folder: &Path, source: &Path) -> PathBuf {
+    std::fs::create_dir(folder).unwrap();
+    let library = std::env::current_exe().unwrap().with_file_name("libupcall_c.so");
+    for name in ["libupcall.so", "libupcall.so.0"] {
+        std::os::unix::fs::symlink(&library, folder.join(name)).unwrap();
+    }
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-std=gnu11", "-O0", "-pthread", "-I"]).arg(here("../c/include")).arg(source);
+    gcc.arg("-o").arg(folder.join("member")).arg("-L").arg(folder);
+    gcc.args(["-lupcall", "-Wl,-rpath"]).arg(folder);
+    let run = gcc.output().unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    folder.join("member")
+}
+
 /// A server that serves until its input ends; it is ended when this is dropped.
 pub struct Serving(pub Child);
 

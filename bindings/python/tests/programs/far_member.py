@@ -1,0 +1,123 @@
+"""A member in Python of a group across hosts, which a test controls.
+
+bindings/c/tests/far/member.c is the same in C. Arguments: the group's name and size, a rank, and
+options. The member reads one command a line and writes one reply a line: "ok" with words, or
+"error" with a class and a text. Messages to each other member are numbered, and the receiver checks
+that none is missing, doubled or out of order.
+"""
+
+import operator
+import sys
+import threading
+import typing
+
+from upcall import message
+
+#: Longest wait, in seconds. A test waits for longer.
+PATIENCE = 50
+FACTOR = 0x9E3779B97F4A7C15
+
+name, size, rank = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+options = dict(option.split("=", 1) for option in sys.argv[4:])
+following = [0] * size
+taken = [0] * size
+ended: set[int] = set()
+
+handlers = message.Handlers()
+data = handlers.kind("data", "[u64; 4]")
+
+
+@handlers.on(data)
+def _(group: message.Group, sender: int, value: list[int]) -> None:
+    number = taken[sender]
+    taken[sender] += 1
+    assert value == [number, number * FACTOR % 2**64, sender, group.rank], (value, number)
+
+
+def join() -> message.Group:
+    terms: dict[str, typing.Any] = {"rank": rank, "patience": PATIENCE}
+    terms["across"] = options.pop("across")
+    for option, term in {"lost": "lost_after", "cut": "reconnect_within"}.items():
+        if option in options:
+            terms[term] = float(options.pop(option)) / 1000
+    assert not options, options
+    return message.join(name, size, handlers, **terms)
+
+
+def take_events(group: message.Group) -> None:
+    for event in group.events():
+        assert event.violation is None
+        ended.add(event.rank)
+
+
+def until(group: message.Group, done: typing.Callable[[], bool]) -> None:
+    while not done():
+        polled = group.poll()
+        take_events(group)
+        if polled == 0 and not done():
+            assert group.wait(PATIENCE), "nothing arrives"
+
+
+def send(group: message.Group, to: int, count: int) -> None:
+    for _ in range(count):
+        number = following[to]
+        group.send(to, data, [number, number * FACTOR % 2**64, rank, to])
+        following[to] += 1
+
+
+def obey(group: message.Group, command: str, numbers: list[int]) -> int:
+    first = numbers[0] if numbers else 0
+    match command:
+        case "send":
+            send(group, first, numbers[1])
+        case "take":
+            until(group, lambda: taken[first] >= numbers[1] or first in ended)
+            return taken[first]
+        case "end-of":
+            until(group, lambda: first in ended)
+            return taken[first]
+        case "process":
+            return group.process(first) or 0
+        case "barrier":
+            group.barrier()
+        case "reduce":
+            return group.reduce(first, operator.add, "u64")
+        case "leave-beside":
+            leave_beside(group)
+        case _:
+            raise AssertionError(command)
+    return 0
+
+
+def leave_beside(group: message.Group) -> None:
+    """Leaves while another thread answers each line of the test, until a line `stop`."""
+
+    def answers() -> None:
+        while sys.stdin.readline() != "stop\n":
+            print("ok beside", flush=True)
+
+    thread = threading.Thread(target=answers)
+    thread.start()
+    group.leave()
+    thread.join()
+
+
+def main() -> None:
+    try:
+        group = join()
+    except message.JoinError as error:
+        print(f"error {type(error).__name__} {error}", flush=True)
+        return
+    print(f"ok {group.rank}", flush=True)
+    while (line := sys.stdin.readline()) not in ("", "leave\n"):
+        command, *words = line.split()
+        try:
+            done = obey(group, command, [int(word) for word in words])
+            print(f"ok {done}", flush=True)
+        except message.GroupError as error:
+            print(f"error {type(error).__name__} {error}", flush=True)
+    group.leave()
+    print("ok left", flush=True)
+
+
+main()
