@@ -131,6 +131,10 @@ typedef enum upcall_status {
     UPCALL_NOTHING_THERE = 92,  /* no message, or no event, waits */
     UPCALL_GIVEN_UP = 93,       /* another member gave up a barrier, as a third one is lost */
     UPCALL_QUEUE_REFUSED = 94,  /* the other member lives, but lacks a resource for the queue */
+    UPCALL_NO_ROOM = 95,        /* the group has no room for members that join later */
+    UPCALL_NOT_LEADER = 96,     /* another member expects those that join later */
+    UPCALL_RANK_TAKEN = 97,     /* the rank is another member's, or outside the room */
+    UPCALL_GROWING = 98,        /* members may join later, so there are no barriers */
 
     UPCALL_RESOURCE = 70,       /* the system has no descriptor, memory or thread left */
     UPCALL_INTERNAL = 71        /* a bug in Upcall, stopped at the border to C */

@@ -222,11 +222,30 @@ void upcall_joining_set_lost_after(upcall_joining *joining, uint64_t nanoseconds
  * host. */
 void upcall_joining_set_reconnect_within(upcall_joining *joining, uint64_t nanoseconds);
 
+/* Leaves room for `more` members that join after the group has formed, in a group across hosts
+ * (which may all be on one machine, at a loopback address). Their ranks follow those of the first
+ * members. upcall_group_size counts them from the start, and so does each member's share of the
+ * limit. All first members leave the same room, and member 0, which asks for that rank, takes in
+ * the others (upcall_group_expect). Such a group has no barriers and reductions: UPCALL_GROWING. */
+void upcall_joining_set_room(upcall_joining *joining, size_t more);
+/* Joins a group that has formed, as one of the `count` members with the ranks from `first` on,
+ * which join together. The size of the description is upcall_group_size of the others, its rank is
+ * one of these ranks, and its address is that of the first members. `invitation` is the text that
+ * upcall_group_expect has written for these ranks. Processes of these ranks reach each other
+ * through memory if they share a machine; all other members count as members on other hosts.
+ *
+ * upcall_group_join then returns when all `count` processes have applied, and this one has a
+ * connection with each other member. UPCALL_NOT_TAKEN_IN: the ranks are not expected, or this is
+ * not their invitation. UPCALL_MISUSE: the text is no invitation. */
+upcall_status upcall_joining_set_late(upcall_joining *joining, size_t first, size_t count,
+                                      const char *invitation, upcall_error *error);
+
 /* Joins the group; blocks until all other members have joined. Frees `joining` and `handlers` in
  * any case, even if one of the two is NULL. NULL: UPCALL_INCOMPLETE, UPCALL_NOT_TAKEN_IN (the text
  * names the kind of message that differs, or the host that is not trusted), UPCALL_NOT_PROVED (the
  * text names the command by which hosts get to trust each other), UPCALL_MISUSE (a bad name, size
- * or rank, or kinds whose names and signatures are longer than 150 KB), UPCALL_RESOURCE. */
+ * or rank, room without an address, or kinds whose names and signatures are longer than 150 KB),
+ * UPCALL_RESOURCE. */
 upcall_group *upcall_group_join(upcall_joining *joining, upcall_handlers *handlers,
                                 upcall_error *error);
 
@@ -237,7 +256,8 @@ upcall_group *upcall_group_join(upcall_joining *joining, upcall_handlers *handle
 upcall_status upcall_group_leave(upcall_group *group, upcall_error *error);
 
 size_t upcall_group_rank(const upcall_group *group);
-/* Returns the number of members, including those that have ended. */
+/* Returns the number of members, including those that have ended, and those for which the group has
+ * room. */
 size_t upcall_group_size(const upcall_group *group);
 /* Returns a member's process ID, or 0 if there is no such member, or its process is on another host
  * or not visible in this PID namespace. */
@@ -395,8 +415,9 @@ UPCALL_COMBINE(max_f64, double, a > b ? a : b)
 /* ---- Events of other members ----------------------------------------------------------------- */
 
 typedef enum upcall_event_kind {
-    UPCALL_EVENT_ENDED = 0,    /* it has ended or left; all its messages were taken first */
-    UPCALL_EVENT_VIOLATION = 1 /* it violates the protocol; nothing more is taken from it */
+    UPCALL_EVENT_ENDED = 0,     /* it has ended or left; all its messages were taken first */
+    UPCALL_EVENT_VIOLATION = 1, /* it violates the protocol; nothing more is taken from it */
+    UPCALL_EVENT_JOINED = 2     /* it has joined late; the event comes before its first message */
 } upcall_event_kind;
 
 typedef struct upcall_event {
@@ -409,6 +430,38 @@ typedef struct upcall_event {
 /* Returns the next event, in the order in which events were noticed, each one once.
  * UPCALL_NOTHING_THERE: no more. Polling, receiving and peeking notice events. */
 upcall_status upcall_group_event(upcall_group *group, upcall_event *event, upcall_error *error);
+
+/* ---- Members that join later ----------------------------------------------------------------- */
+
+/* What a process shows to join a group that has formed: a secret, as hexadecimal digits that end
+ * with a NUL. It is given to the process over a channel that no other process reads, such as its
+ * standard input; arguments of a command are none. */
+typedef struct upcall_invitation {
+    char text[65];
+} upcall_invitation;
+
+/* Expects the `count` members with the ranks from `first` on to join from now on, together
+ * (upcall_joining_set_late), and writes the invitation that their processes show. To be called in
+ * the member that takes in others, which must live while they join, but need not poll. Does not
+ * wait: each arrival is an event, UPCALL_EVENT_JOINED. A message to a rank that has not joined is
+ * refused: UPCALL_NO_QUEUE. A rank is given once, and that of a member that has ended stays unused.
+ *
+ * UPCALL_NO_ROOM, UPCALL_NOT_LEADER, UPCALL_RANK_TAKEN: then nothing is expected. */
+upcall_status upcall_group_expect(upcall_group *group, size_t first, size_t count,
+                                  upcall_invitation *invitation, upcall_error *error);
+/* Stops expecting the members of an upcall_group_expect, as long as not all of them have applied.
+ * Those that have applied are refused, and the ranks may be expected again. */
+upcall_status upcall_group_expect_no_more(upcall_group *group, size_t first, size_t count,
+                                          upcall_error *error);
+/* Expels members on other hosts, in the member that takes in others. This member neither sends to
+ * them nor receives from them any more, even if they live: UPCALL_EVENT_ENDED. A member that has
+ * not joined yet is refused when it comes. A newcomer needs a connection with every member that is
+ * there, and waits for stopped members; it needs none with an expelled member. */
+upcall_status upcall_group_expel(upcall_group *group, size_t first, size_t count,
+                                 upcall_error *error);
+/* Writes false if the member is to join later, and has not joined yet. UPCALL_NO_SUCH_RANK. */
+upcall_status upcall_group_has_joined(const upcall_group *group, size_t rank, bool *joined,
+                                      upcall_error *error);
 
 /* ---- Atomic sections ------------------------------------------------------------------------- */
 

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use upcall_message::{JoinError, RunError, SendError};
+use upcall_message::{ExpectError, JoinError, RunError, SendError};
 use upcall_rpc::{BindError, CallError, ServeError};
 
 macro_rules! statuses {
@@ -72,6 +72,10 @@ statuses! {
     NothingThere = 92, c"nothing waits";
     GivenUp = 93, c"another member reports that a third one is missing";
     QueueRefused = 94, c"the other member lives, but lacks a resource for the queue";
+    NoRoom = 95, c"the group has no room for members that join later";
+    NotLeader = 96, c"another member expects those that join later";
+    RankTaken = 97, c"the rank is another member's";
+    Growing = 98, c"members may join this group later";
     Resource = 70, c"the system has no such resource left";
     Internal = 71, c"a bug in Upcall";
 }
@@ -261,6 +265,20 @@ impl From<RunError> for Problem {
             RunError::Unhandled { .. } => Status::Unhandled,
             RunError::Unsent { .. } => Status::Unsent,
             RunError::Interrupted => Status::Interrupted,
+            RunError::Growing => Status::Growing,
+            _ => Status::Internal,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<ExpectError> for Problem {
+    #[cold]
+    fn from(error: ExpectError) -> Self {
+        let status = match &error {
+            ExpectError::NoRoom => Status::NoRoom,
+            ExpectError::NotLeader => Status::NotLeader,
+            ExpectError::Taken { .. } => Status::RankTaken,
             _ => Status::Internal,
         };
         Self::new(status, error.to_string())

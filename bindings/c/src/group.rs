@@ -156,7 +156,7 @@ pub(crate) unsafe fn with(
 }
 
 /// A C string's bytes, truncated if necessary, and padded with NULs.
-fn fill<const N: usize>(said: &str) -> [c_char; N] {
+pub(crate) fn fill<const N: usize>(said: &str) -> [c_char; N] {
     let mut end = said.len().min(N - 1);
     while !said.is_char_boundary(end) {
         end -= 1;
@@ -738,6 +738,9 @@ pub unsafe extern "C" fn upcall_group_event(
                 CEvent { what: 0, rank, text: fill("it has ended, or has left the group") }
             }
             Some(Event::Violation { rank, what }) => CEvent { what: 1, rank, text: fill(&what) },
+            Some(Event::Joined { rank }) => {
+                CEvent { what: 2, rank, text: fill("it has joined the group") }
+            }
             Some(_) => return Err(Problem::new(Status::Internal, "an event of an unknown kind")),
         };
         // SAFETY: not null, and per the header the caller's; it need not be initialised.

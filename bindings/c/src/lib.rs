@@ -49,6 +49,7 @@ pub mod error;
 pub mod group;
 pub mod interface;
 pub mod interrupt;
+pub mod late;
 pub mod object;
 pub mod place;
 pub mod reader;

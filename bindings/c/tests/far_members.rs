@@ -1,5 +1,5 @@
-//! Members in C of one group on several hosts. Members in Python join them in
-//! `bindings/python/tests/far_members.rs`.
+//! Members in C of one group on several hosts, also those that join late. Members in Python join
+//! them in `bindings/python/tests/far_members.rs`.
 #![forbid(unsafe_code)]
 
 use far::hosts::Host;
@@ -14,9 +14,16 @@ mod far;
 mod gcc;
 
 /// The statuses of `upcall.h`.
+const MISUSE: &str = "1";
 const NOT_PROVED: &str = "42";
 const NOT_TAKEN_IN: &str = "81";
+const NO_SUCH_RANK: &str = "83";
 const ENDED: &str = "84";
+const NO_QUEUE: &str = "88";
+const NO_ROOM: &str = "95";
+const NOT_LEADER: &str = "96";
+const RANK_TAKEN: &str = "97";
+const GROWING: &str = "98";
 
 /// The program, in a folder that is always the same, so that no other folders are left behind.
 fn program() -> Command {
@@ -115,5 +122,107 @@ fn a_stranger_is_refused_and_the_text_names_what_to_do() {
     assert_eq!((first.hear_ok(), second.hear_ok()), ("0".into(), "1".into()));
     first.leaves();
     second.leaves();
+    scene.is_clean();
+}
+
+/// Starts a member that joins late, together with those of `ranks`, FIRST:COUNT.
+fn late(scene: &Scene, on: usize, (rank, ranks): (usize, &str), invitation: &str) -> FarMember {
+    let mut member = scene.start(on, program(), &format!("group 3 {rank} late={ranks}"));
+    member.say(invitation);
+    member
+}
+
+#[test]
+fn late_members_join_from_another_host_and_reach_all() {
+    if left_out() {
+        return;
+    }
+    let scene = Scene::new(2);
+    let mut first = scene.start(0, program(), "group 1 0 room=2");
+    assert_eq!(first.hear_ok(), "0");
+    assert_eq!(first.ask("has-joined 1"), "0");
+    first.say("send 1 1");
+    first.hear_error(NO_QUEUE, &["not joined"]);
+    first.say("barrier");
+    first.hear_error(GROWING, &["may join this group later"]);
+    let invitation = first.ask("expect 1 2");
+    let mut members = vec![first];
+    members.extend([1, 2].map(|rank| late(&scene, 1, (rank, "1:2"), &invitation)));
+    for rank in [1, 2] {
+        assert_eq!(members[rank].hear_ok(), rank.to_string());
+        assert_eq!(members[0].ask(&format!("joined {rank}")), "1");
+    }
+    for (from, to) in [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)] {
+        members[from].ask(&format!("send {to} 2000"));
+        assert_eq!(members[to].ask(&format!("take {from} 2000")), "2000");
+    }
+    members[0].say("expect 2 1");
+    members[0].hear_error(RANK_TAKEN, &["rank 2"]);
+    members.pop().unwrap().dies();
+    members.iter_mut().for_each(|member| assert_eq!(member.ask("end-of 2"), "2000"));
+    // A member that lives is expelled.
+    members[0].ask("expel 1 1");
+    assert_eq!(members[0].ask("end-of 1"), "2000");
+    members.into_iter().for_each(FarMember::leaves);
+    scene.is_clean();
+}
+
+#[test]
+fn no_member_joins_late_that_is_not_invited() {
+    if left_out() {
+        return;
+    }
+    let scene = Scene::new(2);
+    let start = |rank| scene.start(rank, program(), &format!("group 2 {rank} room=1"));
+    let mut members: Vec<FarMember> = (0..2).map(start).collect();
+    for (rank, member) in members.iter_mut().enumerate() {
+        assert_eq!(member.hear_ok(), rank.to_string());
+    }
+    let refused = |invitation: &str, class, parts: &[&str]| {
+        let mut other = late(&scene, 1, (2, "2:1"), invitation);
+        other.hear_error(class, parts);
+        other.ends();
+    };
+    refused("no invitation", MISUSE, &["64 hexadecimal digits"]);
+    let wrong = "07".repeat(32);
+    refused(&wrong, NOT_TAKEN_IN, &["no member is expected to join with rank 2"]);
+    members[1].say("expect 2 1");
+    members[1].hear_error(NOT_LEADER, &["expect others in the member that does"]);
+    members[0].say("expect 1 2");
+    members[0].hear_error(RANK_TAKEN, &["rank 1", "expect ranks that nobody has"]);
+    members[0].say("has-joined 3");
+    members[0].hear_error(NO_SUCH_RANK, &["rank 3"]);
+    let invitation = members[0].ask("expect 2 1");
+    refused(&wrong, NOT_TAKEN_IN, &["does not show the invitation to join with rank 2"]);
+    members[0].ask("expect-no-more 2 1");
+    refused(&invitation, NOT_TAKEN_IN, &["no member is expected to join with rank 2"]);
+    let invitation = members[0].ask("expect 2 1");
+    let mut last = late(&scene, 1, (2, "2:1"), &invitation);
+    assert_eq!(last.hear_ok(), "2");
+    members.iter_mut().for_each(|member| assert_eq!(member.ask("joined 2"), "1"));
+    last.leaves();
+    members.iter_mut().for_each(|member| drop(member.ask("end-of 2")));
+    members.into_iter().for_each(FarMember::leaves);
+    scene.is_clean();
+}
+
+#[test]
+fn members_join_late_only_where_there_is_room_and_an_address() {
+    if left_out() {
+        return;
+    }
+    let scene = Scene::new(2);
+    let here = (0, scene.hosts.host(0));
+    let mut plain = scene.start_plain(here, program(), "plain 1 0");
+    assert_eq!(plain.hear_ok(), "0");
+    plain.say("expect 1 1");
+    plain.hear_error(NO_ROOM, &["form it across hosts, with room for more"]);
+    plain.leaves();
+    let mut without = scene.start_plain(here, program(), "plain 1 0 room=1");
+    without.hear_error(MISUSE, &["give an address, HOST:PORT"]);
+    without.ends();
+    let mut other = late(&scene, 0, (0, "1:2"), &"07".repeat(32));
+    other.hear_error(MISUSE, &["asks for rank 0", "1..3"]);
+    other.ends();
     scene.is_clean();
 }

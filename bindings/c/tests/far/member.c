@@ -14,7 +14,7 @@ static const uint64_t FACTOR = UINT64_C(0x9e3779b97f4a7c15);
 
 /* By rank: the next number to send, the number of messages taken, and events. */
 static uint64_t next[MOST], taken[MOST];
-static bool ended[MOST];
+static bool ended[MOST], joined[MOST];
 
 static void on_data(void *context, upcall_group *group, const upcall_message *message) {
     uint64_t number = taken[message->from]++;
@@ -43,6 +43,16 @@ static uint64_t milliseconds(const char *number) {
     return strtoull(number, NULL, 10) * 1000000;
 }
 
+/* Reads the invitation from a line of the test. */
+static bool set_late(upcall_joining *joining, const char *ranks) {
+    unsigned long first, count;
+    char line[200];
+    CHECK(sscanf(ranks, "%lu:%lu", &first, &count) == 2 && fgets(line, sizeof line, stdin));
+    line[strcspn(line, "\n")] = 0;
+    return upcall_joining_set_late(joining, first, count, line, &error) == UPCALL_OK;
+}
+
+/* Returns the description of the group, or NULL if the invitation is none. */
 static upcall_joining *described(int count, char **arguments) {
     upcall_joining *joining =
         upcall_joining_new(arguments[1], strtoul(arguments[2], NULL, 10), &error);
@@ -57,7 +67,11 @@ static upcall_joining *described(int count, char **arguments) {
             upcall_joining_set_lost_after(joining, milliseconds(value));
         else if ((value = option(arguments[at], "cut")))
             upcall_joining_set_reconnect_within(joining, milliseconds(value));
-        else CHECK(!"an unknown option");
+        else if ((value = option(arguments[at], "room")))
+            upcall_joining_set_room(joining, strtoul(value, NULL, 10));
+        else if ((value = option(arguments[at], "late"))) {
+            if (!set_late(joining, value)) return NULL;
+        } else CHECK(!"an unknown option");
     }
     return joining;
 }
@@ -66,8 +80,9 @@ static void take_events(upcall_group *group) {
     upcall_event event;
     upcall_status found;
     while ((found = upcall_group_event(group, &event, &error)) == UPCALL_OK) {
-        CHECK(event.rank < MOST && event.what == UPCALL_EVENT_ENDED);
-        ended[event.rank] = true;
+        CHECK(event.rank < MOST && event.what != UPCALL_EVENT_VIOLATION);
+        bool *happened = event.what == UPCALL_EVENT_JOINED ? joined : ended;
+        happened[event.rank] = true;
     }
     CHECK(found == UPCALL_NOTHING_THERE);
 }
@@ -93,6 +108,12 @@ static upcall_status send(upcall_group *group, size_t to, uint64_t count) {
     return status;
 }
 
+static void has_joined(upcall_group *group, size_t rank) {
+    bool has = false;
+    upcall_status status = upcall_group_has_joined(group, rank, &has, &error);
+    reply(status, has);
+}
+
 /* Obeys a command. Returns false if it is the last one. */
 static bool obey(upcall_group *group, const char *line) {
     unsigned long rank;
@@ -108,6 +129,20 @@ static bool obey(upcall_group *group, const char *line) {
         CHECK(rank < MOST);
         until(group, rank, UINT64_MAX, &ended[rank]);
         reply(UPCALL_OK, taken[rank]);
+    } else if (sscanf(line, "joined %lu", &rank) == 1) {
+        CHECK(rank < MOST);
+        until(group, rank, UINT64_MAX, &joined[rank]);
+        has_joined(group, rank);
+    } else if (sscanf(line, "has-joined %lu", &rank) == 1) {
+        has_joined(group, rank);
+    } else if (sscanf(line, "expect %lu %llu", &rank, &count) == 2) {
+        upcall_invitation invitation;
+        if (upcall_group_expect(group, rank, count, &invitation, &error) != UPCALL_OK) failed();
+        else printf("ok %s\n", invitation.text);
+    } else if (sscanf(line, "expect-no-more %lu %llu", &rank, &count) == 2) {
+        reply(upcall_group_expect_no_more(group, rank, count, &error), 0);
+    } else if (sscanf(line, "expel %lu %llu", &rank, &count) == 2) {
+        reply(upcall_group_expel(group, rank, count, &error), 0);
     } else if (sscanf(line, "process %lu", &rank) == 1) {
         reply(UPCALL_OK, upcall_group_process(group, rank));
     } else if (strcmp(line, "barrier\n") == 0) {
@@ -129,7 +164,8 @@ int main(int count, char **arguments) {
     upcall_handlers *handlers = upcall_handlers_new();
     CHECK(upcall_handlers_kind(handlers, "data", "[u64; 4]", &error) == 0);
     OK(upcall_handlers_on(handlers, 0, on_data, NULL, &error));
-    upcall_group *group = upcall_group_join(described(count, arguments), handlers, &error);
+    upcall_joining *joining = described(count, arguments);
+    upcall_group *group = joining ? upcall_group_join(joining, handlers, &error) : NULL;
     if (!group) {
         failed();
         return 0;
