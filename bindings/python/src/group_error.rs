@@ -5,7 +5,7 @@ use crate::interrupt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
-use upcall::message::{Event, JoinError, RunError, SendError};
+use upcall::message::{Event, ExpectError, JoinError, RunError, SendError};
 
 fn number_object<'py>(py: Python<'py>, number: usize) -> PyResult<Bound<'py, PyAny>> {
     Ok(number.into_pyobject(py)?.into_any())
@@ -80,9 +80,21 @@ pub fn run_error(py: Python<'_>, error: &RunError) -> PyErr {
         RunError::Lost(Event::Violation { rank, .. }) => of("MemberViolation", *rank, None),
         RunError::Unhandled { rank, kind } => of("Unhandled", *rank, Some(kind)),
         RunError::Unsent { rank, .. } => of("Unsent", *rank, None),
+        RunError::Growing => raise(py, "Growing", &error.to_string(), &[]),
         RunError::Interrupted => {
             interrupt::raised().unwrap_or_else(|| raise(py, "RunError", &error.to_string(), &[]))
         }
         _ => raise(py, "RunError", &error.to_string(), &[]),
     }
+}
+
+#[cold]
+pub fn expect_error(py: Python<'_>, error: &ExpectError) -> PyErr {
+    let class = match error {
+        ExpectError::NoRoom => "NoRoom",
+        ExpectError::NotLeader => "NotLeader",
+        ExpectError::Taken { .. } => "RankTaken",
+        _ => "ExpectError",
+    };
+    raise(py, class, &error.to_string(), &[])
 }

@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::time::Duration;
 use upcall::Pacing;
-use upcall::message::{GroupBuilder, MOST_MEMBERS};
+use upcall::message::{GroupBuilder, Invitation, MOST_MEMBERS, Rank};
 
 /// Converts a non-negative number to the runtime's type; `otherwise` makes the error for a number
 /// that does not fit.
@@ -79,16 +79,25 @@ pub fn builder(terms: &Bound<'_, PyAny>) -> PyResult<GroupBuilder> {
     across(joining, terms)
 }
 
-/// Sets the terms of a group across hosts.
+/// Sets the terms of a group across hosts, and of members that join late.
 fn across(mut joining: GroupBuilder, terms: &Bound<'_, PyAny>) -> PyResult<GroupBuilder> {
     if let Some(address) = term::<Option<String>>(terms, "across")? {
         joining = joining.across(address);
     }
+    let room = terms.getattr("room")?;
+    let bad = |_| PyValueError::new_err(format!("room: {room} is not a number of members"));
+    joining = joining.room_for(natural(&room, bad)?);
     if let Some(silence) = duration(terms, "lost_after")? {
         joining = joining.lost_after(silence);
     }
     if let Some(patience) = duration(terms, "reconnect_within")? {
         joining = joining.reconnect_within(patience);
+    }
+    if let Some((first, end, invitation)) = term::<Option<(Rank, Rank, String)>>(terms, "late")? {
+        let wrong = || format!("an invitation has {} hexadecimal digits", Invitation::TEXT);
+        let invitation =
+            Invitation::of_text(&invitation).ok_or_else(|| PyValueError::new_err(wrong()))?;
+        joining = joining.late(first..end, invitation);
     }
     Ok(joining)
 }

@@ -18,7 +18,7 @@
 
 use crate::error::{self, raise};
 use crate::gate::{self, with_lock, without_lock};
-use crate::group_error::{join_error, run_error, send_error};
+use crate::group_error::{expect_error, join_error, run_error, send_error};
 use crate::interrupt;
 use crate::joining::{builder, natural, seconds};
 use crate::payload::{object, payload, read, word};
@@ -433,13 +433,34 @@ impl PyMember {
         object(py, &shape, &mut std::iter::once(reduced))
     }
 
-    /// A member, and how it violated the protocol, or `None` if it has ended.
-    fn event(&self, py: Python<'_>) -> PyResult<Option<(usize, Option<String>)>> {
+    /// A member, how it violated the protocol if it did, and whether it has joined.
+    fn event(&self, py: Python<'_>) -> PyResult<Option<(usize, Option<String>, bool)>> {
         Ok(self.here(py)?.1.event().and_then(|event| match event {
-            Event::Ended { rank } => Some((rank, None)),
-            Event::Violation { rank, what } => Some((rank, Some(what))),
+            Event::Ended { rank } => Some((rank, None, false)),
+            Event::Violation { rank, what } => Some((rank, Some(what), false)),
+            Event::Joined { rank } => Some((rank, None, true)),
             _ => None,
         }))
+    }
+
+    /// Expects members with the ranks from `first` to `end`. Returns their invitation.
+    fn expect(&self, py: Python<'_>, first: Rank, end: Rank) -> PyResult<String> {
+        let expected = self.here(py)?.1.expect(first..end);
+        expected.map(|invitation| invitation.text()).map_err(|wrong| expect_error(py, &wrong))
+    }
+
+    fn expect_no_more(&self, py: Python<'_>, first: Rank, end: Rank) -> PyResult<()> {
+        self.here(py)?.1.expect_no_more(&(first..end));
+        Ok(())
+    }
+
+    fn expel(&self, py: Python<'_>, first: Rank, end: Rank) -> PyResult<()> {
+        self.here(py)?.1.expel(&(first..end));
+        Ok(())
+    }
+
+    fn has_joined(&self, py: Python<'_>, rank: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Ok(self.here(py)?.1.has_joined(self.rank_of(rank)?))
     }
 
     /// Returns `true` on the interpreter's first thread, where upcalls are possible.

@@ -41,6 +41,15 @@ enum Language {
 
 use Language::{C, Python};
 
+impl Language {
+    fn program(self) -> Command {
+        match self {
+            C => c(),
+            Python => python(),
+        }
+    }
+}
+
 /// Starts a group whose members are in these languages and on these hosts, by rank.
 fn group(scene: &Scene, of: &[(Language, usize)]) -> Vec<FarMember> {
     group_with(scene, of, "")
@@ -49,11 +58,7 @@ fn group(scene: &Scene, of: &[(Language, usize)]) -> Vec<FarMember> {
 /// The same with options.
 fn group_with(scene: &Scene, of: &[(Language, usize)], options: &str) -> Vec<FarMember> {
     let start = |(rank, (language, on)): (usize, &(Language, usize))| {
-        let program = match language {
-            C => c(),
-            Python => python(),
-        };
-        scene.start(*on, program, &format!("group {} {rank}{options}", of.len()))
+        scene.start(*on, language.program(), &format!("group {} {rank}{options}", of.len()))
     };
     let mut members: Vec<FarMember> = of.iter().enumerate().map(start).collect();
     for (rank, member) in members.iter_mut().enumerate() {
@@ -160,5 +165,122 @@ fn other_threads_run_while_a_member_leaves() {
     assert_eq!(members[1].ask("take 0 10"), "10");
     assert_eq!(members[1].ask("end-of 0"), "10");
     members.into_iter().for_each(FarMember::leaves);
+    scene.is_clean();
+}
+
+/// Starts a member that joins late, together with those of `ranks`, FIRST:COUNT.
+fn late(
+    scene: &Scene,
+    (language, on): (Language, usize),
+    (rank, ranks): (usize, &str),
+    invitation: &str,
+) -> FarMember {
+    let line = format!("group 3 {rank} late={ranks}");
+    let mut member = scene.start(on, language.program(), &line);
+    member.say(invitation);
+    member
+}
+
+/// The member that takes in others is in Python, and then in C.
+#[test]
+fn late_members_in_c_and_python_join_from_another_host_and_reach_all() {
+    if left_out() {
+        return;
+    }
+    for (leader, victim) in [(Python, C), (C, Python)] {
+        let scene = Scene::new(2);
+        let mut first = scene.start(0, leader.program(), "group 1 0 room=2");
+        assert_eq!(first.hear_ok(), "0");
+        assert_eq!(first.ask("has-joined 1"), "0");
+        let invitation = first.ask("expect 1 2");
+        let mut members = vec![first];
+        let of = [(Python, 1), (victim, 2)];
+        members.extend(of.map(|(of, rank)| late(&scene, (of, 1), (rank, "1:2"), &invitation)));
+        for rank in [1, 2] {
+            assert_eq!(members[rank].hear_ok(), rank.to_string());
+            assert_eq!(members[0].ask(&format!("joined {rank}")), "1");
+        }
+        for (from, to) in [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)] {
+            members[from].ask(&format!("send {to} 1000"));
+            assert_eq!(members[to].ask(&format!("take {from} 1000")), "1000");
+        }
+        members.pop().unwrap().dies();
+        members.iter_mut().for_each(|member| assert_eq!(member.ask("end-of 2"), "1000"));
+        members[0].ask("expel 1 1");
+        assert_eq!(members[0].ask("end-of 1"), "1000");
+        members.into_iter().for_each(FarMember::leaves);
+        scene.is_clean();
+    }
+}
+
+#[test]
+fn no_member_joins_late_that_is_not_invited() {
+    if left_out() {
+        return;
+    }
+    let scene = Scene::new(2);
+    let start = |rank| scene.start(rank, python(), &format!("group 2 {rank} room=1"));
+    let mut members: Vec<FarMember> = (0..2).map(start).collect();
+    for (rank, member) in members.iter_mut().enumerate() {
+        assert_eq!(member.hear_ok(), rank.to_string());
+    }
+    let refused = |invitation: &str, class, parts: &[&str]| {
+        let mut other = late(&scene, (Python, 1), (2, "2:1"), invitation);
+        other.hear_error(class, parts);
+        other.ends();
+    };
+    refused("no invitation", "ValueError", &["64 hexadecimal digits"]);
+    let wrong = "07".repeat(32);
+    refused(&wrong, "NotTakenIn", &["no member is expected to join with rank 2"]);
+    for (member, line, class, parts) in [
+        (0, "send 2 1", "NoQueue", "not joined"),
+        (0, "barrier", "Growing", "may join this group later"),
+        (1, "expect 2 1", "NotLeader", "expect others in the member that does"),
+        (0, "expect 1 2", "RankTaken", "rank 1 is another member's"),
+        (0, "expect 3 1", "RankTaken", "rank 3 is another member's"),
+        (0, "expect 2 0", "ValueError", "range(2, 2) are not consecutive ranks"),
+        (0, "has-joined 3", "NoSuchRank", "rank 3"),
+    ] {
+        members[member].say(line);
+        members[member].hear_error(class, &[parts]);
+    }
+    let invitation = members[0].ask("expect 2 1");
+    refused(&wrong, "NotTakenIn", &["does not show the invitation to join with rank 2"]);
+    members[0].ask("expect-no-more 2 1");
+    refused(&invitation, "NotTakenIn", &["no member is expected to join with rank 2"]);
+    let invitation = members[0].ask("expect 2 1");
+    let mut last = late(&scene, (Python, 1), (2, "2:1"), &invitation);
+    assert_eq!(last.hear_ok(), "2");
+    members.iter_mut().for_each(|member| assert_eq!(member.ask("joined 2"), "1"));
+    last.leaves();
+    members.iter_mut().for_each(|member| drop(member.ask("end-of 2")));
+    members.into_iter().for_each(FarMember::leaves);
+    scene.is_clean();
+}
+
+#[test]
+fn members_join_late_only_where_there_is_room_and_an_address() {
+    if left_out() {
+        return;
+    }
+    let scene = Scene::new(2);
+    let here = (0, scene.hosts.host(0));
+    let mut plain = scene.start_plain(here, python(), "plain 1 0");
+    assert_eq!(plain.hear_ok(), "0");
+    plain.say("expect 1 1");
+    plain.hear_error("NoRoom", &["form it across hosts, with room for more"]);
+    plain.leaves();
+    for (options, parts) in
+        [("room=1", "give an address, HOST:PORT"), ("room=-1", "room: -1 is no")]
+    {
+        let line = format!("plain 1 0 {options}");
+        let mut without = scene.start_plain(here, python(), &line);
+        let class = if options == "room=1" { "BadGroup" } else { "ValueError" };
+        without.hear_error(class, &[parts]);
+        without.ends();
+    }
+    let mut other = late(&scene, (Python, 0), (0, "1:2"), &"07".repeat(32));
+    other.hear_error("BadGroup", &["asks for rank 0", "1..3"]);
+    other.ends();
     scene.is_clean();
 }

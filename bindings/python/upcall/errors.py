@@ -333,6 +333,10 @@ class GivenUp(RunError):
     missed: int
 
 
+class Growing(RunError):
+    """The group has room for members that join later, so it has no barriers and reductions."""
+
+
 class Unhandled(RunError):
     """A message without a handler waits, and so do those of its sender behind it."""
 
@@ -350,3 +354,19 @@ class Unsent(RunError):
 
     #: The member.
     rank: int
+
+
+class ExpectError(GroupError):
+    """Members are not expected to join."""
+
+
+class NoRoom(ExpectError):
+    """No member can join this group later: it is on one host, or has no room."""
+
+
+class NotLeader(ExpectError):
+    """Another member takes in those that join later."""
+
+
+class RankTaken(ExpectError, ValueError):
+    """A rank is another member's, or outside the room of the group."""

@@ -33,13 +33,15 @@ from collections.abc import Callable, Iterator
 
 from upcall import _upcall
 from upcall._client import Pacing
-from upcall._joining import Terms
+from upcall._joining import Invitation, Terms, bounds
 from upcall._upcall import Place
 from upcall.errors import (
     BadGroup,
+    ExpectError,
     Full,
     GivenUp,
     GroupError,
+    Growing,
     HostNotProved,
     Incomplete,
     InHandler,
@@ -51,13 +53,16 @@ from upcall.errors import (
     NoJob,
     NoMembership,
     NoQueue,
+    NoRoom,
     NoSuchRank,
     NothingThere,
+    NotLeader,
     NoUpcalls,
     NotTakenIn,
     OtherThread,
     Overflow,
     QueueRefused,
+    RankTaken,
     ReceiverEnded,
     ReceiverViolation,
     RunError,
@@ -70,14 +75,17 @@ from upcall.errors import (
 __all__ = [
     "BadGroup",
     "Event",
+    "ExpectError",
     "Full",
     "GivenUp",
     "Group",
     "GroupError",
+    "Growing",
     "Handlers",
     "HostNotProved",
     "InHandler",
     "Incomplete",
+    "Invitation",
     "JoinError",
     "Kind",
     "MemberEnded",
@@ -88,7 +96,9 @@ __all__ = [
     "NoJob",
     "NoMembership",
     "NoQueue",
+    "NoRoom",
     "NoSuchRank",
+    "NotLeader",
     "NotTakenIn",
     "NothingThere",
     "NoUpcalls",
@@ -97,6 +107,7 @@ __all__ = [
     "Pacing",
     "Place",
     "QueueRefused",
+    "RankTaken",
     "ReceiverEnded",
     "ReceiverViolation",
     "RunError",
@@ -106,7 +117,11 @@ __all__ = [
     "Unsent",
     "join",
     "join_job",
+    "join_late",
 ]
+
+# Tracebacks and pickles name the module that programs import it from.
+Invitation.__module__ = __name__
 
 _T = typing.TypeVar("_T")
 _Number = typing.TypeVar("_Number", int, float)
@@ -169,8 +184,11 @@ class Event(typing.NamedTuple):
 
     rank: int
     #: How the member violated the protocol, after which nothing more is taken from it. `None`: it
-    #: has ended, or has left the group, and all its messages were taken first.
+    #: has ended, or has left the group, and all its messages were taken first; or it has joined.
     violation: str | None
+    #: Whether the member has joined a group that had room for it; then it has not ended. This event
+    #: comes before its first message.
+    joined: bool = False
 
 
 class Handlers:
@@ -282,7 +300,10 @@ class Group:
 
     @property
     def size(self) -> int:
-        """The number of members, including those that have ended."""
+        """The number of members, including those that have ended.
+
+        It also counts those for which the group has room.
+        """
         return self._member.size()
 
     def process(self, rank: int) -> int | None:
@@ -488,6 +509,48 @@ class Group:
         while (event := self._member.event()) is not None:
             yield Event(*event)
 
+    def expect(self, ranks: range) -> Invitation:
+        """Expects members with these ranks to join from now on, together (`join_late`).
+
+        To be called in the member that takes in others, which must live while they join, but need
+        not poll. Does not wait: each arrival is an event, whose `joined` is true. A message to a
+        rank that has not joined is refused (`NoQueue`). A rank is given once, and that of a member
+        that has ended stays unused.
+
+        Returns:
+            The invitation that the processes of these ranks show.
+
+        Raises:
+            NoRoom, NotLeader, RankTaken: no member is expected.
+            ValueError: `ranks` are not consecutive ranks.
+        """
+        return Invitation(self._member.expect(*bounds(ranks)))
+
+    def expect_no_more(self, ranks: range) -> None:
+        """Stops expecting the members of an `expect`, as long as not all of them have applied.
+
+        Those that have applied are refused, and the ranks may be expected again.
+        """
+        self._member.expect_no_more(*bounds(ranks))
+
+    def expel(self, ranks: range) -> None:
+        """Expels members on other hosts, in the member that takes in others.
+
+        This member neither sends to them nor receives from them any more, even if they live: they
+        have ended. A member that has not joined yet is refused when it comes. A newcomer needs a
+        connection with every member that is there, and waits for stopped members; it needs none
+        with an expelled member.
+        """
+        self._member.expel(*bounds(ranks))
+
+    def has_joined(self, rank: int) -> bool:
+        """Whether a member has joined: false if it is to join later, and has not yet.
+
+        Raises:
+            NoSuchRank: there is no such member.
+        """
+        return self._member.has_joined(rank)
+
     @contextlib.contextmanager
     def upcalls(self) -> Iterator[None]:
         """Within this, handlers run by upcalls while the main thread computes.
@@ -600,6 +663,7 @@ def join(
     across: str | None = None,
     lost_after: float | None = None,
     reconnect_within: float | None = None,
+    room: int = 0,
 ) -> Group:
     """Joins a group of `size` processes that all give this name.
 
@@ -635,6 +699,11 @@ def join(
         reconnect_within: how long, in seconds, a member on a host that is cut off may be out of
             reach before it has ended: at most 30 days, by default 30 s. Of two members the shorter
             time holds. No effect in a group on one host.
+        room: number of members that may join after the group has formed (`join_late`), in a group
+            across hosts, which may all be on one machine. Their ranks follow those of the first
+            members, and `Group.size` counts them from the start. All first members leave the same
+            room, and member 0, which asks for that rank, takes in the others (`Group.expect`). Such
+            a group has no barriers and reductions (`Growing`).
 
     Raises:
         JoinError: see its classes.
@@ -643,10 +712,50 @@ def join(
             the limit is not a number of bytes.
     """
     terms = Terms(name, size, rank, patience, pacing.value, timeout, limit)
-    return Group(
-        handlers,
-        terms._replace(across=across, lost_after=lost_after, reconnect_within=reconnect_within),
-    )
+    terms = terms._replace(across=across, lost_after=lost_after, reconnect_within=reconnect_within)
+    return Group(handlers, terms._replace(room=room))
+
+
+def join_late(
+    name: str,
+    size: int,
+    handlers: Handlers,
+    invitation: Invitation,
+    *,
+    across: str,
+    rank: int,
+    ranks: range | None = None,
+    patience: float = 60.0,
+    pacing: Pacing = Pacing.ADAPTIVE,
+    timeout: float | None = 0.0002,
+    limit: int | None = None,
+    lost_after: float | None = None,
+    reconnect_within: float | None = None,
+) -> Group:
+    """Joins a group that has formed, and has room for this member (`join`).
+
+    Returns when all processes of the `ranks` have applied, and this one has a connection with each
+    other member. Processes of these ranks reach each other through memory if they share a machine;
+    all other members count as members on other hosts.
+
+    Args:
+        size: `Group.size` of the other members.
+        invitation: what `Group.expect` has returned for the `ranks`.
+        across: the address at which the first members met.
+        rank: the rank of this member.
+        ranks: the ranks that join together; by default this member's alone.
+
+    The other arguments are those of `join`.
+
+    Raises:
+        NotTakenIn: the ranks are not expected, or this is not their invitation.
+        JoinError: see its classes.
+        ValueError: as for `join`, or `ranks` are not consecutive ranks.
+    """
+    first, end = bounds(range(rank, rank + 1) if ranks is None else ranks)
+    terms = Terms(name, size, rank, patience, pacing.value, timeout, limit)
+    terms = terms._replace(across=across, lost_after=lost_after, reconnect_within=reconnect_within)
+    return Group(handlers, terms._replace(late=(first, end, invitation.text)))
 
 
 def join_job(

@@ -15,13 +15,16 @@ from upcall import message
 
 #: Longest wait, in seconds. A test waits for longer.
 PATIENCE = 50
+#: Maximum number of members.
+MOST = 8
 FACTOR = 0x9E3779B97F4A7C15
 
 name, size, rank = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 options = dict(option.split("=", 1) for option in sys.argv[4:])
-following = [0] * size
-taken = [0] * size
+following = [0] * MOST
+taken = [0] * MOST
 ended: set[int] = set()
+joined: set[int] = set()
 
 handlers = message.Handlers()
 data = handlers.kind("data", "[u64; 4]")
@@ -36,10 +39,21 @@ def _(group: message.Group, sender: int, value: list[int]) -> None:
 
 def join() -> message.Group:
     terms: dict[str, typing.Any] = {"rank": rank, "patience": PATIENCE}
-    terms["across"] = options.pop("across")
+    if "across" in options:
+        terms["across"] = options.pop("across")
+    if "room" in options:
+        terms["room"] = int(options.pop("room"))
     for option, term in {"lost": "lost_after", "cut": "reconnect_within"}.items():
         if option in options:
             terms[term] = float(options.pop(option)) / 1000
+    if "late" in options:
+        first, count = map(int, options.pop("late").split(":"))
+        # The test writes the invitation in a line.
+        invitation = message.Invitation(sys.stdin.readline().strip())
+        assert invitation.text not in repr(invitation)
+        if count > 1:
+            terms["ranks"] = range(first, first + count)
+        return message.join_late(name, size, handlers, invitation, **terms)
     assert not options, options
     return message.join(name, size, handlers, **terms)
 
@@ -47,7 +61,7 @@ def join() -> message.Group:
 def take_events(group: message.Group) -> None:
     for event in group.events():
         assert event.violation is None
-        ended.add(event.rank)
+        (joined if event.joined else ended).add(event.rank)
 
 
 def until(group: message.Group, done: typing.Callable[[], bool]) -> None:
@@ -65,9 +79,25 @@ def send(group: message.Group, to: int, count: int) -> None:
         following[to] += 1
 
 
-def obey(group: message.Group, command: str, numbers: list[int]) -> int:
+def ranks_of(numbers: list[int]) -> range:
+    first, count = numbers
+    return range(first, first + count)
+
+
+def obey(group: message.Group, command: str, numbers: list[int]) -> object:
     first = numbers[0] if numbers else 0
     match command:
+        case "expect":
+            return group.expect(ranks_of(numbers)).text
+        case "expect-no-more":
+            group.expect_no_more(ranks_of(numbers))
+        case "expel":
+            group.expel(ranks_of(numbers))
+        case "joined":
+            until(group, lambda: first in joined)
+            return int(group.has_joined(first))
+        case "has-joined":
+            return int(group.has_joined(first))
         case "send":
             send(group, first, numbers[1])
         case "take":
@@ -105,7 +135,7 @@ def leave_beside(group: message.Group) -> None:
 def main() -> None:
     try:
         group = join()
-    except message.JoinError as error:
+    except (message.JoinError, ValueError) as error:
         print(f"error {type(error).__name__} {error}", flush=True)
         return
     print(f"ok {group.rank}", flush=True)
@@ -114,7 +144,7 @@ def main() -> None:
         try:
             done = obey(group, command, [int(word) for word in words])
             print(f"ok {done}", flush=True)
-        except message.GroupError as error:
+        except (message.GroupError, ValueError) as error:
             print(f"error {type(error).__name__} {error}", flush=True)
     group.leave()
     print("ok left", flush=True)
