@@ -39,6 +39,8 @@ values: list[typing.Any] = [
     upcall.HandOff.AT_ONCE,
     upcall.serve,
     upcall.Running,
+    upcall.message.Invitation("07" * 32),
+    upcall.message.Event(1, None, True),
 ]
 for value in values:
     assert pickle.loads(pickle.dumps(value)) == value, value
@@ -48,7 +50,16 @@ again = pickle.loads(pickle.dumps(aborted))
 assert type(again) is upcall.CallAborted and str(again) == "late" and again.sent
 
 # Annotations are still found.
-for hinted in (every.ServeEvery, upcall.Some, upcall.Err, upcall.User, upcall.start):
+for hinted in (
+    every.ServeEvery,
+    upcall.Some,
+    upcall.Err,
+    upcall.User,
+    upcall.start,
+    upcall.message.Event,
+    upcall.message.Handlers.on,
+    upcall.message.join,
+):
     typing.get_type_hints(hinted)
 
 for told in (upcall, upcall.Err, upcall.Running, upcall.start, errors, every, Every):
