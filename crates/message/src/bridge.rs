@@ -64,7 +64,7 @@ mod way;
 
 pub(crate) use home::{AcrossHosts, most};
 pub(crate) use meeting::GroupMeeting;
-pub use petitioning::petition;
+pub use petitioning::{petition, petition_interruptible};
 
 #[cfg(all(test, not(miri)))]
 mod late_tests;

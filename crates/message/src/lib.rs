@@ -90,7 +90,7 @@ mod waiting;
 mod wire;
 
 pub use announced::Announced;
-pub use bridge::petition;
+pub use bridge::{petition, petition_interruptible};
 pub use builder::GroupBuilder;
 pub use collectives::element::Element;
 pub use error::{ExpectError, JoinError, Lack, NothingThere, RunError, SendError};

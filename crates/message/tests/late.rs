@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 use upcall_message::{
     Event, ExpectError, Group, GroupBuilder, Handlers, Invitation, JoinError, Kind, RunError,
-    SendError, petition,
+    SendError, petition, petition_interruptible,
 };
 
 /// Maximum time of a wait, within the maximum time of a test.
@@ -385,7 +385,7 @@ fn a_late_member_asks_for_a_rank_of_those_that_join_together() {
 #[test]
 fn a_petition_is_answered_or_refused() {
     let meeting = Meeting::new(1, 1);
-    let (formed, done) = (Signal::new(), Signal::new());
+    let (formed, over, done) = (Signal::new(), Signal::new(), Signal::new());
     let first = || {
         let member = meeting.first(0);
         formed.give();
@@ -399,6 +399,10 @@ fn a_petition_is_answered_or_refused() {
         let one = next();
         assert_eq!(one.bytes(), b"a place, please");
         one.answer(b"rank 1");
+        let interrupted = next();
+        over.give();
+        done.await_it();
+        drop(interrupted);
         next().refuse("not today");
         drop(next());
         done.await_it();
@@ -407,6 +411,11 @@ fn a_petition_is_answered_or_refused() {
         formed.await_it();
         let ask = |bytes: &[u8]| petition(&meeting.address, bytes, GUARD);
         assert_eq!(ask(b"a place, please").unwrap(), b"rank 1");
+        // It waits without a limit, until the member has the request.
+        let is_over = || over.1.lock().unwrap().try_recv().is_ok();
+        let found = petition_interruptible(&meeting.address, b"more", Duration::MAX, is_over);
+        assert!(matches!(found, Err(JoinError::Interrupted)), "{found:?}");
+        done.give();
         for why in ["not today", "has not answered"] {
             let found = ask(b"more");
             assert!(
