@@ -463,6 +463,42 @@ upcall_status upcall_group_expel(upcall_group *group, size_t first, size_t count
 upcall_status upcall_group_has_joined(const upcall_group *group, size_t rank, bool *joined,
                                       upcall_error *error);
 
+/* A request of a process that is no member, such as for an invitation. It comes from a process of a
+ * trusted host, or of this user on this host. Any thread may use a petition, one at a time. */
+typedef struct upcall_petition upcall_petition;
+
+/* Asks the member that takes in others, at the address at which the members meet, HOST:PORT; any
+ * process may. `request` has at most 4 KiB. Blocks until the answer, of at most 4 MiB, is here. If
+ * no process listens at the address, tries again, for at most `nanoseconds` or UPCALL_NEVER. Writes
+ * the answer, to be freed by free(), and its size. UPCALL_INCOMPLETE: no answer in time.
+ * UPCALL_NOT_TAKEN_IN: the member refuses the request, or does not admit this process; the text has
+ * the reason. UPCALL_NOT_PROVED: nothing was sent. */
+upcall_status upcall_petition_ask(const char *address, const void *request, size_t size,
+                                  uint64_t nanoseconds, const void **answer, size_t *answer_size,
+                                  upcall_error *error);
+
+/* Takes the next petition, in the member that takes in others. Petitions arrive as events do. While
+ * 16 are not answered, further ones are refused. If the other process gives up before, its petition
+ * is not returned. UPCALL_NOTHING_THERE: there is none. */
+upcall_status upcall_group_petition(upcall_group *group, upcall_petition **petition,
+                                    upcall_error *error);
+/* Returns the request, which another program may have filled with anything; NULL if it is empty. It
+ * is valid until the petition is answered or refused. */
+const void *upcall_petition_data(const upcall_petition *petition);
+size_t upcall_petition_size(const upcall_petition *petition);
+/* Returns the proved identity of the host of the process that has asked, in hexadecimal digits, or
+ * NULL if it has asked at a loopback address of this machine. */
+const char *upcall_petition_host(const upcall_petition *petition);
+/* Send the answer, or the reason for a refusal, and free the petition; NULL is allowed. They do not
+ * wait. If the other process has ended, the answer is dropped. */
+void upcall_petition_answer(upcall_petition *petition, const void *data, size_t size);
+void upcall_petition_refuse(upcall_petition *petition, const char *why);
+/* Expects members as upcall_group_expect does, but only processes of the petition's host can use
+ * the invitation. The petition stays. */
+upcall_status upcall_group_expect_from(upcall_group *group, size_t first, size_t count,
+                                       const upcall_petition *petition,
+                                       upcall_invitation *invitation, upcall_error *error);
+
 /* ---- Atomic sections ------------------------------------------------------------------------- */
 
 /* Begins a section in which no handler runs unless this thread polls; it also holds back interrupts

@@ -169,14 +169,14 @@ pub(crate) fn fill<const N: usize>(said: &str) -> [c_char; N] {
 }
 
 /// Memory from `calloc`.
-struct MallocBlock {
+pub(crate) struct MallocBlock {
     start: NonNull<u8>,
     size: usize,
 }
 
 impl MallocBlock {
     /// Allocates zeroed memory. The program ends if there is none, as for all memory of Rust.
-    fn new(size: usize) -> Self {
+    pub(crate) fn new(size: usize) -> Self {
         // SAFETY: asks for memory.
         let start = unsafe { libc::calloc(1, size) };
         match NonNull::new(start.cast()) {
@@ -187,13 +187,13 @@ impl MallocBlock {
         }
     }
 
-    fn bytes(&mut self) -> &mut [u8] {
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: initialised, of this size, and owned by this block.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.size) }
     }
 
     /// Returns the memory, which C frees.
-    fn give(self) -> *const c_void {
+    pub(crate) fn give(self) -> *const c_void {
         let start = self.start.as_ptr();
         std::mem::forget(self);
         start.cast()

@@ -18,8 +18,14 @@ pub struct CInvitation {
 
 const _: () = assert!(size_of::<CInvitation>() == 65);
 
+impl CInvitation {
+    pub(crate) fn of(invitation: &Invitation) -> Self {
+        Self { text: fill(&invitation.text()) }
+    }
+}
+
 /// `count` ranks from `first` on.
-fn ranks(first: usize, count: usize) -> Range<Rank> {
+pub(crate) fn ranks(first: usize, count: usize) -> Range<Rank> {
     first..first.saturating_add(count)
 }
 
@@ -66,7 +72,7 @@ pub unsafe extern "C" fn upcall_group_expect(
             .ok_or_else(|| Problem::misuse("the pointer to the invitation is NULL"))?;
         let invitation = group.group.expect(ranks(first, count))?;
         // SAFETY: per the header the caller's; it need not be initialised.
-        unsafe { to.write(CInvitation { text: fill(&invitation.text()) }) };
+        unsafe { to.write(CInvitation::of(&invitation)) };
         Ok(Status::Ok)
     };
     // SAFETY: the header's contract.

@@ -51,6 +51,7 @@ pub mod interface;
 pub mod interrupt;
 pub mod late;
 pub mod object;
+pub mod petition;
 pub mod place;
 pub mod reader;
 pub mod server;

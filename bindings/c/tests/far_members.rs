@@ -226,3 +226,35 @@ fn members_join_late_only_where_there_is_room_and_an_address() {
     other.ends();
     scene.is_clean();
 }
+
+#[test]
+fn a_process_asks_for_an_invitation_which_is_valid_on_its_host() {
+    if left_out() {
+        return;
+    }
+    let scene = Scene::new(2);
+    let mut first = scene.start(0, program(), "group 2 0 room=1");
+    let mut second = scene.start(1, program(), "group 2 1 room=1");
+    assert_eq!((first.hear_ok(), second.hear_ok()), ("0".into(), "1".into()));
+    let mut stranger = scene.start(1, program(), "ask early");
+    first.ask("refuse");
+    stranger.hear_error(NOT_TAKEN_IN, &["not today"]);
+    stranger.ends();
+    let mut stranger = scene.start(1, program(), "ask please");
+    let host = match scene.hosts.are_apart() {
+        true => scene.hosts.host(1).store.own().unwrap().identity.fingerprint().hex(),
+        false => "here".into(),
+    };
+    assert_eq!(first.ask("invite 2 1"), format!("please {host}"));
+    let invitation = stranger.hear_ok();
+    stranger.ends();
+    if scene.hosts.are_apart() {
+        let mut other = late(&scene, 0, (2, "2:1"), &invitation);
+        other.hear_error(NOT_TAKEN_IN, &["is on another host"]);
+        other.ends();
+    }
+    let mut last = late(&scene, 1, (2, "2:1"), &invitation);
+    assert_eq!(last.hear_ok(), "2");
+    [first, second, last].into_iter().for_each(FarMember::leaves);
+    scene.is_clean();
+}

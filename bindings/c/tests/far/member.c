@@ -1,8 +1,8 @@
 /* A member in C of a group across hosts, which a test controls; far_member.py is the same in
- * Python. Arguments: the group's name and size, a rank, and options. The member reads one command a
- * line and writes one reply a line: "ok" with words, or "error" with a status and a text. Messages
- * to each other member are numbered, and the receiver checks that none is missing, doubled or out
- * of order. */
+ * Python. Arguments: the group's name and size, a rank, and options; or, of a process that is no
+ * member, "ask", a request and an address. The member reads one command a line and writes one reply
+ * a line: "ok" with words, or "error" with a status and a text. Messages to each other member are
+ * numbered, and the receiver checks that none is missing, doubled or out of order. */
 #include "../check.h"
 #include <upcall_message.h>
 
@@ -114,6 +114,40 @@ static void has_joined(upcall_group *group, size_t rank) {
     reply(status, has);
 }
 
+static upcall_petition *await_petition(upcall_group *group) {
+    upcall_petition *petition;
+    upcall_status found;
+    while ((found = upcall_group_petition(group, &petition, &error)) == UPCALL_NOTHING_THERE) {
+        CHECK(upcall_group_wait(group, PATIENCE, &error) == UPCALL_OK);
+        OK(upcall_group_poll(group, NULL, &error));
+    }
+    OK(found);
+    return petition;
+}
+
+/* Answers the next petition with an invitation that is valid on its host. */
+static void invite(upcall_group *group, size_t first, size_t count) {
+    upcall_petition *petition = await_petition(group);
+    upcall_invitation invitation;
+    const char *host = upcall_petition_host(petition);
+    OK(upcall_group_expect_from(group, first, count, petition, &invitation, &error));
+    printf("ok %.*s %s\n", (int)upcall_petition_size(petition),
+           (const char *)upcall_petition_data(petition), host ? host : "here");
+    upcall_petition_answer(petition, invitation.text, strlen(invitation.text));
+}
+
+/* Asks at an address, and prints the answer. */
+static void ask(const char *address, const char *request) {
+    const void *answer;
+    size_t size;
+    if (upcall_petition_ask(address, request, strlen(request), PATIENCE, &answer, &size, &error)) {
+        failed();
+        return;
+    }
+    printf("ok %.*s\n", (int)size, (const char *)answer);
+    free((void *)(uintptr_t)answer);
+}
+
 /* Obeys a command. Returns false if it is the last one. */
 static bool obey(upcall_group *group, const char *line) {
     unsigned long rank;
@@ -143,6 +177,11 @@ static bool obey(upcall_group *group, const char *line) {
         reply(upcall_group_expect_no_more(group, rank, count, &error), 0);
     } else if (sscanf(line, "expel %lu %llu", &rank, &count) == 2) {
         reply(upcall_group_expel(group, rank, count, &error), 0);
+    } else if (sscanf(line, "invite %lu %llu", &rank, &count) == 2) {
+        invite(group, rank, count);
+    } else if (strcmp(line, "refuse\n") == 0) {
+        upcall_petition_refuse(await_petition(group), "not today");
+        reply(UPCALL_OK, 0);
     } else if (sscanf(line, "process %lu", &rank) == 1) {
         reply(UPCALL_OK, upcall_group_process(group, rank));
     } else if (strcmp(line, "barrier\n") == 0) {
@@ -161,6 +200,10 @@ static bool obey(upcall_group *group, const char *line) {
 int main(int count, char **arguments) {
     if (count < 4) return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
+    if (strcmp(arguments[1], "ask") == 0) {
+        ask(option(arguments[3], "across"), arguments[2]);
+        return 0;
+    }
     upcall_handlers *handlers = upcall_handlers_new();
     CHECK(upcall_handlers_kind(handlers, "data", "[u64; 4]", &error) == 0);
     OK(upcall_handlers_on(handlers, 0, on_data, NULL, &error));
