@@ -38,6 +38,7 @@ pub mod names;
 pub mod object;
 pub mod payload;
 pub mod pending;
+pub mod petition;
 pub mod place;
 pub mod plan;
 pub mod scalar;
@@ -257,6 +258,7 @@ fn _upcall(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<aio::Completions>()?;
     module.add_class::<message::PyMember>()?;
     module.add_class::<place::PyPlace>()?;
+    module.add_class::<petition::PyPetition>()?;
     module.add_function(wrap_pyfunction!(declare, module)?)?;
     module.add_function(wrap_pyfunction!(module_of, module)?)?;
     module.add_function(wrap_pyfunction!(module_of_file, module)?)?;
@@ -268,6 +270,7 @@ fn _upcall(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(_decode, module)?)?;
     module.add_function(wrap_pyfunction!(_procedures, module)?)?;
     module.add_function(wrap_pyfunction!(pending::heed, module)?)?;
+    module.add_function(wrap_pyfunction!(petition::petition, module)?)?;
     module.add_function(wrap_pyfunction!(_close, module)?)?;
     Ok(())
 }

@@ -23,6 +23,7 @@ use crate::interrupt;
 use crate::joining::{builder, natural, seconds};
 use crate::payload::{object, payload, read, word};
 use crate::pending;
+use crate::petition::PyPetition;
 use crate::place::{HeldMessages, PyPlace};
 use pyo3::exceptions::{PyKeyError, PyOverflowError, PyValueError};
 use pyo3::prelude::*;
@@ -120,7 +121,7 @@ impl Drop for MemberUse<'_> {
 
 /// Returns the function by which waits check for signals. Once it has returned true, it does so
 /// until the waiting method has raised the signal handler's exception.
-fn asker() -> impl Fn() -> bool {
+pub fn asker() -> impl Fn() -> bool {
     let (first, last) = (gate::is_first_thread(), Cell::new(Instant::now()));
     move || {
         if !first || interrupt::is_raised() {
@@ -447,6 +448,26 @@ impl PyMember {
     fn expect(&self, py: Python<'_>, first: Rank, end: Rank) -> PyResult<String> {
         let expected = self.here(py)?.1.expect(first..end);
         expected.map(|invitation| invitation.text()).map_err(|wrong| expect_error(py, &wrong))
+    }
+
+    /// Expects them as `expect` does, on the host of a petition only.
+    fn expect_from(
+        &self,
+        py: Python<'_>,
+        first: Rank,
+        end: Rank,
+        petition: &Bound<'_, PyPetition>,
+    ) -> PyResult<String> {
+        let group = self.here(py)?.1;
+        let expect = |petition: &mut Option<_>| {
+            petition.as_ref().map(|petition| group.expect_from(first..end, petition))
+        };
+        let expected = petition.get().with(py, expect)?;
+        expected.map(|invitation| invitation.text()).map_err(|wrong| expect_error(py, &wrong))
+    }
+
+    fn petition(&self, py: Python<'_>) -> PyResult<Option<PyPetition>> {
+        Ok(self.here(py)?.1.petition().map(|petition| PyPetition::new(py, petition)))
     }
 
     fn expect_no_more(&self, py: Python<'_>, first: Rank, end: Rank) -> PyResult<()> {

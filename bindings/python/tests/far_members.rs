@@ -284,3 +284,57 @@ fn members_join_late_only_where_there_is_room_and_an_address() {
     other.ends();
     scene.is_clean();
 }
+
+/// Processes in C and Python ask members in Python and C.
+#[test]
+fn a_process_asks_for_an_invitation_which_is_valid_on_its_host() {
+    if left_out() {
+        return;
+    }
+    for (leader, asks, refused) in [(Python, C, "81"), (C, Python, "NotTakenIn")] {
+        let scene = Scene::new(2);
+        let mut first = scene.start(0, leader.program(), "group 2 0 room=1");
+        let mut second = scene.start(1, python(), "group 2 1 room=1");
+        assert_eq!((first.hear_ok(), second.hear_ok()), ("0".into(), "1".into()));
+        let mut stranger = scene.start(1, asks.program(), "ask early");
+        first.ask("refuse");
+        stranger.hear_error(refused, &["not today"]);
+        stranger.ends();
+        let mut stranger = scene.start(1, asks.program(), "ask please");
+        let host = match scene.hosts.are_apart() {
+            true => scene.hosts.host(1).store.own().unwrap().identity.fingerprint().hex(),
+            false => "here".into(),
+        };
+        assert_eq!(first.ask("invite 2 1"), format!("please {host}"));
+        let invitation = stranger.hear_ok();
+        stranger.ends();
+        if scene.hosts.are_apart() {
+            let mut other = late(&scene, (Python, 0), (2, "2:1"), &invitation);
+            other.hear_error("NotTakenIn", &["is on another host"]);
+            other.ends();
+        }
+        let mut last = late(&scene, (asks, 1), (2, "2:1"), &invitation);
+        assert_eq!(last.hear_ok(), "2");
+        [first, second, last].into_iter().for_each(FarMember::leaves);
+        scene.is_clean();
+    }
+}
+
+/// Ctrl-C ends the wait for an answer that does not arrive.
+#[test]
+fn an_interrupt_ends_a_petition() {
+    if left_out() {
+        return;
+    }
+    let scene = Scene::new(2);
+    let mut first = scene.start(0, c(), "group 1 0 room=1");
+    assert_eq!(first.hear_ok(), "0");
+    let mut stranger = scene.start(1, python(), "ask please");
+    // The request has arrived, and is not answered.
+    first.ask("hold");
+    stranger.signal("INT");
+    stranger.hear_error("KeyboardInterrupt", &[]);
+    stranger.ends();
+    first.leaves();
+    scene.is_clean();
+}

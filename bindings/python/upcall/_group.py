@@ -14,7 +14,7 @@ from upcall._events import Event
 from upcall._joining import Invitation, Terms, bounds
 from upcall._signals import heeding
 from upcall._signatures import signature
-from upcall._upcall import Place
+from upcall._upcall import Petition, Place
 from upcall.errors import Full, OtherThread, StillViewed
 
 _T = typing.TypeVar("_T")
@@ -342,7 +342,7 @@ class Group:
         while (event := self._member.event()) is not None:
             yield Event(*event)
 
-    def expect(self, ranks: range) -> Invitation:
+    def expect(self, ranks: range, petition: Petition | None = None) -> Invitation:
         """Expects members with these ranks to join from now on, together (`join_late`).
 
         To be called in the member that takes in others, which must live while they join, but need
@@ -351,13 +351,25 @@ class Group:
         that has ended stays unused.
 
         Returns:
-            The invitation that the processes of these ranks show.
+            The invitation that the processes of these ranks show. With a `petition`, only processes
+            of its host can use it.
 
         Raises:
             NoRoom, NotLeader, RankTaken: no member is expected.
             ValueError: `ranks` are not consecutive ranks.
         """
+        if petition is not None:
+            return Invitation(self._member.expect_from(*bounds(ranks), petition))
         return Invitation(self._member.expect(*bounds(ranks)))
+
+    def petition(self) -> Petition | None:
+        """Takes the next request of a process that is no member (`upcall.message.petition`).
+
+        Petitions arrive as events do, in the member that takes in others. While 16 are not
+        answered, further ones are refused. If the other process gives up before, its petition does
+        not appear here. `None`: there is none. Does not wait.
+        """
+        return self._member.petition()
 
     def expect_no_more(self, ranks: range) -> None:
         """Stops expecting the members of an `expect`, as long as not all of them have applied.

@@ -152,6 +152,44 @@ class Place:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @typing.final
+class Petition:
+    """A request of a process that is no member, such as for an invitation.
+
+    `Group.petition` returns it. It comes from a process of a trusted host, or of this user on this
+    host. A petition that is dropped is refused. Any thread may use it.
+    """
+
+    @property
+    def request(self) -> bytes:
+        """What was asked, at most 4 KiB. Another program may have written anything into it."""
+
+    @property
+    def host(self) -> str | None:
+        """The proved identity of the host of the process that has asked, in hexadecimal digits.
+
+        `None`: that process has asked at a loopback address of this machine.
+        """
+
+    def answer(self, answer: bytes) -> None:
+        """Sends the answer, at most 4 MiB. If the other process has ended, it is dropped.
+
+        Does not wait.
+
+        Raises:
+            Closed: the petition was answered or refused before.
+        """
+
+    def refuse(self, why: str) -> None:
+        """Refuses the request: the other process gets a `NotTakenIn` with this reason.
+
+        Does not wait.
+
+        Raises:
+            Closed: the petition was answered or refused before.
+        """
+
+def petition(across: str, request: bytes, patience: float) -> bytes: ...
+@typing.final
 class Member:
     def __init__(
         self,
@@ -180,6 +218,8 @@ class Member:
     ) -> typing.Any: ...
     def event(self) -> tuple[int, str | None, bool] | None: ...
     def expect(self, first: int, end: int) -> str: ...
+    def expect_from(self, first: int, end: int, petition: Petition) -> str: ...
+    def petition(self) -> Petition | None: ...
     def expect_no_more(self, first: int, end: int) -> None: ...
     def expel(self, first: int, end: int) -> None: ...
     def has_joined(self, rank: int) -> bool: ...

@@ -23,11 +23,12 @@ While a method waits, other threads of the program run, and Ctrl-C ends the wait
 
 from __future__ import annotations
 
+from upcall import _upcall
 from upcall._client import Pacing
 from upcall._events import Event
 from upcall._group import Group, Handlers, Kind, Message
 from upcall._joining import Invitation, Terms, bounds
-from upcall._upcall import Place
+from upcall._upcall import Petition, Place
 from upcall.errors import (
     BadGroup,
     ExpectError,
@@ -98,6 +99,7 @@ __all__ = [
     "OtherThread",
     "Overflow",
     "Pacing",
+    "Petition",
     "Place",
     "QueueRefused",
     "RankTaken",
@@ -111,6 +113,7 @@ __all__ = [
     "join",
     "join_job",
     "join_late",
+    "petition",
 ]
 
 # Tracebacks and pickles name the module that programs import these from.
@@ -246,3 +249,25 @@ def join_job(
     """
     terms = Terms(None, 0, None, patience, pacing.value, timeout, limit)
     return Group(handlers, terms._replace(lost_after=lost_after, reconnect_within=reconnect_within))
+
+
+def petition(across: str, request: bytes, *, patience: float = 60.0) -> bytes:
+    """Asks the member of a group that takes in others, and returns its answer.
+
+    Any process may ask, also one without a group. Other threads run while it waits, and Ctrl-C ends
+    the wait, except for up to 5 s in which it connects.
+
+    Args:
+        across: the address at which the members meet, HOST:PORT.
+        request: at most 4 KiB; `Petition.request` in the member.
+        patience: how long to wait for the answer, in seconds. If no process listens at the address,
+            the function tries again in that time.
+
+    Raises:
+        Incomplete: no answer has arrived in time.
+        NotTakenIn: the member refuses the request, or does not admit this process.
+        HostNotProved: its host is not trusted, or has not proved to be the trusted one. Nothing was
+            sent.
+        ValueError: `patience` is not a number of seconds.
+    """
+    return _upcall.petition(across, request, patience)

@@ -179,6 +179,10 @@ static bool obey(upcall_group *group, const char *line) {
         reply(upcall_group_expel(group, rank, count, &error), 0);
     } else if (sscanf(line, "invite %lu %llu", &rank, &count) == 2) {
         invite(group, rank, count);
+    } else if (strcmp(line, "hold\n") == 0) {
+        /* It is never answered. */
+        CHECK(await_petition(group));
+        reply(UPCALL_OK, 0);
     } else if (strcmp(line, "refuse\n") == 0) {
         upcall_petition_refuse(await_petition(group), "not today");
         reply(UPCALL_OK, 0);

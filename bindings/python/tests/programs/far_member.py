@@ -1,9 +1,10 @@
 """A member in Python of a group across hosts, which a test controls.
 
 bindings/c/tests/far/member.c is the same in C. Arguments: the group's name and size, a rank, and
-options. The member reads one command a line and writes one reply a line: "ok" with words, or
-"error" with a class and a text. Messages to each other member are numbered, and the receiver checks
-that none is missing, doubled or out of order.
+options; or, of a process that is no member, "ask", a request and an address. The member reads one
+command a line and writes one reply a line: "ok" with words, or "error" with a class and a text.
+Messages to each other member are numbered, and the receiver checks that none is missing, doubled or
+out of order.
 """
 
 import operator
@@ -11,7 +12,8 @@ import sys
 import threading
 import typing
 
-from upcall import message
+from expect import raises
+from upcall import Closed, message
 
 #: Longest wait, in seconds. A test waits for longer.
 PATIENCE = 50
@@ -19,8 +21,8 @@ PATIENCE = 50
 MOST = 8
 FACTOR = 0x9E3779B97F4A7C15
 
-name, size, rank = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-options = dict(option.split("=", 1) for option in sys.argv[4:])
+name, options = sys.argv[1], dict(option.split("=", 1) for option in sys.argv[3:] if "=" in option)
+size, rank = (int(word) if word.isdigit() else 0 for word in sys.argv[2:4])
 following = [0] * MOST
 taken = [0] * MOST
 ended: set[int] = set()
@@ -84,11 +86,39 @@ def ranks_of(numbers: list[int]) -> range:
     return range(first, first + count)
 
 
+def await_petition(group: message.Group) -> message.Petition:
+    while (petition := group.petition()) is None:
+        assert group.wait(PATIENCE), "no petition arrives"
+        group.poll()
+    return petition
+
+
+def invite(group: message.Group, ranks: range) -> str:
+    """Answers the next petition with an invitation that is valid on its host."""
+    petition = await_petition(group)
+    invitation = group.expect(ranks, petition)
+    petition.answer(invitation.text.encode())
+    raises(Closed, lambda: petition.answer(b""))
+    raises(Closed, lambda: group.expect(ranks, petition))
+    return f"{petition.request.decode()} {petition.host or 'here'}"
+
+
+def ask(address: str, request: str) -> None:
+    try:
+        print(f"ok {message.petition(address, request.encode(), patience=PATIENCE).decode()}")
+    except (message.JoinError, KeyboardInterrupt) as error:
+        print(f"error {type(error).__name__} {error}")
+
+
 def obey(group: message.Group, command: str, numbers: list[int]) -> object:
     first = numbers[0] if numbers else 0
     match command:
         case "expect":
             return group.expect(ranks_of(numbers)).text
+        case "invite":
+            return invite(group, ranks_of(numbers))
+        case "refuse":
+            await_petition(group).refuse("not today")
         case "expect-no-more":
             group.expect_no_more(ranks_of(numbers))
         case "expel":
@@ -150,4 +180,7 @@ def main() -> None:
     print("ok left", flush=True)
 
 
-main()
+if name == "ask":
+    ask(options["across"], sys.argv[2])
+else:
+    main()
