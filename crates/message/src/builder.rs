@@ -336,7 +336,7 @@ impl GroupBuilder {
         }
         member.watch(door).map_err(unable("the clerk's thread"))?;
         point(Point::MemberForms);
-        let mut left = FormingTimeout::new(self.patience);
+        let mut left = FormingTimeout::new(self.patience, handlers.interruptible());
         let roster = self.find_others(&member, &handlers, &mut left)?;
         let mut pids = Vec::new();
         // The others count on this member now: a temporary lack does not end its membership.
@@ -474,7 +474,7 @@ impl GroupBuilder {
         connection.ask(&wire::pack(&hello).map_err(resource)?, &[]).map_err(resource)?;
         point(Point::MemberFormsAsked);
         loop {
-            match connection.receive_within(Duration::ZERO, left.slice()) {
+            match connection.receive_within(Duration::ZERO, left.rest()) {
                 Ok(Received::Message(message)) => {
                     let welcome =
                         wire::unpack(&message.bytes).map_err(|reason| self.refused(reason))?;

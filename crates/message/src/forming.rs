@@ -29,21 +29,45 @@ pub const MOST_MEMBERS: usize = account::MOST;
 /// leader is still there.
 pub(crate) const LOOK: Duration = Duration::from_millis(200);
 
+/// Maximum time between two checks of a wait that nobody can interrupt, and that ends by itself
+/// when another member comes. Such a wait may last for days, and each check costs processor time.
+const LONGEST_LOOK: Duration = Duration::from_secs(5);
+
 /// The time for which a member waits for the others. It passes only while this process runs: if the
 /// process or its machine was stopped, at most two checks' worth of time passes.
 pub(crate) struct FormingTimeout {
     time: Duration,
     looked: Instant,
+    /// Time until the next check of a wait that ends by itself, and its maximum.
+    rest: Duration,
+    longest: Duration,
+}
+
+/// Whether a callback of the program can end a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interruptible {
+    Yes,
+    No,
 }
 
 impl FormingTimeout {
-    pub(crate) fn new(time: Duration) -> Self {
-        Self { time, looked: Instant::now() }
+    pub(crate) fn new(time: Duration, interruptible: Interruptible) -> Self {
+        let longest = match interruptible {
+            Interruptible::Yes => LOOK,
+            Interruptible::No => LONGEST_LOOK,
+        };
+        Self { time, looked: Instant::now(), rest: LOOK, longest }
     }
 
     /// Time until the next check.
     pub(crate) fn slice(&self) -> Duration {
         self.time.min(LOOK)
+    }
+
+    /// Time until the next check of a wait that ends by itself when something happens. It doubles
+    /// from one check to the next.
+    pub(crate) fn rest(&self) -> Duration {
+        self.time.min(self.rest)
     }
 
     /// Returns `true` if the time is over.
@@ -55,7 +79,10 @@ impl FormingTimeout {
     /// elsewhere, for at most `waited`.
     pub(crate) fn is_over_after(&mut self, now: Instant, waited: Duration) -> bool {
         let passed = now.saturating_duration_since(std::mem::replace(&mut self.looked, now));
-        self.time = self.time.saturating_sub(passed.min(2 * LOOK + waited));
+        self.time = self.time.saturating_sub(passed.min(2 * self.rest + waited));
+        if passed >= self.rest {
+            self.rest = (2 * self.rest).min(self.longest);
+        }
         self.time.is_zero()
     }
 }
@@ -214,7 +241,7 @@ impl Forming {
         };
         loop {
             let waited;
-            (state, waited) = self.changed.wait_timeout_while(state, left.slice(), some_lack);
+            (state, waited) = self.changed.wait_timeout_while(state, left.rest(), some_lack);
             if !waited.timed_out() || left.is_over(Instant::now()) {
                 break;
             }
@@ -426,7 +453,7 @@ mod tests {
 
     #[test]
     fn the_time_to_wait_passes_only_while_the_process_runs() {
-        let mut left = FormingTimeout::new(Duration::from_secs(1));
+        let mut left = FormingTimeout::new(Duration::from_secs(1), Interruptible::Yes);
         let start = left.looked;
         assert_eq!(left.slice(), LOOK);
         assert!(!left.is_over(start + LOOK) && left.time == Duration::from_millis(800));
@@ -436,7 +463,28 @@ mod tests {
         assert!(!left.is_over(later + LOOK + LOOK / 2));
         assert_eq!(left.slice(), LOOK / 2);
         assert!(left.is_over(later + 2 * LOOK));
-        assert!(!FormingTimeout::new(Duration::MAX).is_over(later));
+        assert!(!FormingTimeout::new(Duration::MAX, Interruptible::Yes).is_over(later));
+    }
+
+    #[test]
+    fn a_wait_that_nobody_can_interrupt_checks_less_and_less_often() {
+        let hour = Duration::from_secs(3600);
+        let checks = |interruptible| {
+            let mut left = FormingTimeout::new(hour, interruptible);
+            let (mut now, mut count) = (left.looked, 0);
+            loop {
+                now += left.rest();
+                count += 1;
+                if left.is_over(now) {
+                    return count;
+                }
+            }
+        };
+        assert_eq!(checks(Interruptible::Yes), 5 * 3600);
+        assert!((720..740).contains(&checks(Interruptible::No)));
+        // A stop passes for two checks.
+        let mut left = FormingTimeout::new(hour, Interruptible::No);
+        assert!(!left.is_over(left.looked + hour) && left.time == hour - 2 * LOOK);
     }
 
     #[cfg(not(miri))]

@@ -266,7 +266,7 @@ impl GroupMeeting<'_> {
         found: impl Fn() -> String,
     ) -> Result<ApplicationAnswer, JoinError> {
         loop {
-            match application.wait(left.slice()) {
+            match application.wait(left.rest()) {
                 Some(ApplicationResult::Reply(bytes)) => {
                     return Ok(ApplicationAnswer::Reply(bytes));
                 }
