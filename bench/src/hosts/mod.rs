@@ -37,8 +37,14 @@ use crate::table::Table;
 
 /// Maximum time for a command of a turn.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Time until a connection without calls is idle.
-const SETTLING: Duration = Duration::from_millis(200);
+/// Time until a connection without calls is idle, and time for which it is watched then. Upcall
+/// judges the trust in the other host every 5 s: for the first time before the watch, and once in
+/// it.
+const SETTLING: Duration = Duration::from_millis(5500);
+const WATCHED: Duration = Duration::from_secs(5);
+
+/// The same for a quick run.
+const QUICKLY: Duration = Duration::from_millis(200);
 
 /// Makes an identity for each of the hosts with these addresses, in these folders. Each trusts the
 /// other under its address.
@@ -244,8 +250,8 @@ fn calls(system: &mut Running, command: &str, run: &Run<'_>) -> Result<Found, Ch
 
 /// Measures the processor time of both sides without calls, in nanoseconds per second.
 fn idle(system: &Running, run: &Run<'_>) -> Result<Found, ChildError> {
-    let time = Duration::from_millis(if run.quick { 200 } else { 4000 });
-    pause(SETTLING, run.interrupted)?;
+    let (settling, time) = if run.quick { (QUICKLY, QUICKLY) } else { (SETTLING, WATCHED) };
+    pause(settling, run.interrupted)?;
     let before = system.cpu_ns()?;
     pause(time, run.interrupted)?;
     let after = system.cpu_ns()?;

@@ -14,6 +14,10 @@ pub const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 /// Prefix of the names of namespaces. The harness's process id and a number follow.
 const PREFIX: &str = "upcall-bench-";
 
+/// Chooses CUBIC, Linux's default, to control congestion. A machine may have another default, as
+/// BBR. That paces packets by timers, which cost much in a virtual machine.
+const CONTROL: &str = "echo cubic > /proc/sys/net/ipv4/tcp_congestion_control";
+
 /// See the module.
 pub struct Network {
     names: [String; 2],
@@ -51,6 +55,7 @@ impl Network {
         let [client, server] = &network.names;
         for name in &network.names {
             ip(["netns", "add", name])?;
+            ip(["netns", "exec", name, "sh", "-c", CONTROL])?;
         }
         let pair = ["type", "veth", "peer", "name", "eth0", "netns", server];
         ip(["-n", client, "link", "add", "eth0"].into_iter().chain(pair))?;
