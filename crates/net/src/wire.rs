@@ -270,15 +270,22 @@ impl Wire {
             return Ok(());
         }
         *self.attend.lock() = Some(attend);
-        let driven = LinkDriver::take_in(self).inspect_err(|error| {
-            let why = Lost::Error(error.to_string());
-            let (attend, link) = (self.attend.lock().take(), self.core().leave(&why));
-            self.hang_up();
-            if let (Some(attend), Some(link)) = (attend, link) {
-                attend.cut(why, link);
-            }
-        })?;
+        // Held until the driver is known here: its first turn waits for that. A turn that writes much
+        // has to tell the driver to go on.
         let mut core = self.core();
+        let driven = match LinkDriver::take_in(self) {
+            Ok(driven) => driven,
+            Err(error) => {
+                let why = Lost::Error(error.to_string());
+                drop(core);
+                let (attend, link) = (self.attend.lock().take(), self.core().leave(&why));
+                self.hang_up();
+                if let (Some(attend), Some(link)) = (attend, link) {
+                    attend.cut(why, link);
+                }
+                return Err(error);
+            }
+        };
         if let Ok(took) = round_trip(&self.stream) {
             core.link.note_round_trip(took);
         }
