@@ -4,6 +4,7 @@
 //! bytes. So a process whose bodies are long one after another keeps the memory of some: of
 //! [`MOST`] bytes at most, and only while such bodies come ([`age`]).
 
+use std::collections::TryReserveError;
 use std::mem::take;
 use upcall_os::lock::KernelMutex;
 
@@ -29,6 +30,25 @@ static SPARES: KernelMutex<KeptBodies> =
 
 /// Empty memory for so many words, if some is kept.
 pub fn spare(words: usize) -> Option<Vec<u64>> {
+    let mut list = take_kept(words)?;
+    list.clear();
+    Some(list)
+}
+
+/// So many words, whose contents are those of earlier bodies, or zeros. The caller overwrites all of
+/// them: an earlier body may have been for somebody else.
+///
+/// # Errors
+/// There is no memory.
+pub fn filled(words: usize) -> Result<Vec<u64>, TryReserveError> {
+    let mut list = take_kept(words).unwrap_or_default();
+    list.truncate(words);
+    list.try_reserve_exact(words - list.len())?;
+    list.resize(words, 0);
+    Ok(list)
+}
+
+fn take_kept(words: usize) -> Option<Vec<u64>> {
     if words * 8 < SHORTEST {
         return None;
     }
@@ -42,7 +62,7 @@ pub fn spare(words: usize) -> Option<Vec<u64>> {
 }
 
 /// Keeps the memory of a body, or returns it.
-pub(crate) fn keep(mut list: Vec<u64>) -> Option<Vec<u64>> {
+pub(crate) fn keep(list: Vec<u64>) -> Option<Vec<u64>> {
     let bytes = list.capacity() * 8;
     if !(SHORTEST..=MOST).contains(&bytes) {
         return Some(list);
@@ -51,7 +71,6 @@ pub(crate) fn keep(mut list: Vec<u64>) -> Option<Vec<u64>> {
     if spares.bytes + bytes > MOST || spares.lists.try_reserve(1).is_err() {
         return Some(list);
     }
-    list.clear();
     spares.bytes += bytes;
     spares.lists.push(list);
     None
@@ -91,6 +110,9 @@ mod tests {
         assert!(spare((128 << 10) / 8 - 1).is_none(), "it would waste most of it");
         let list = spare((128 << 10) / 8).unwrap();
         assert!(list.is_empty() && list.capacity() >= (512 << 10) / 8);
+        let list = filled((128 << 10) / 8).unwrap();
+        assert!(list.len() == (128 << 10) / 8 && list.iter().all(|&word| word == 7), "kept");
+        assert_eq!(filled(3).unwrap(), [0; 3]);
         age();
         let list = spare((512 << 10) / 8).unwrap();
         age();

@@ -4,11 +4,11 @@
 //! account when a message begins. There is no input or output here.
 //!
 //! # How much of a long body is on its way
-//! What is on its way, or waits in the receiver's kernel, delays every other message. So the sender
-//! of a body may be [`UNASKED`] bytes ahead of the receiver. When the receiver has taken half of
-//! that, it allows more. On a long way this would be too little. If half of the bytes are taken in
-//! less than two round trips, the receiver doubles their number, up to [`MOST_AHEAD`] (as QUIC's
-//! implementations do).
+//! What is on its way, or waits in the receiver's kernel, delays every other message. So after the
+//! first [`UNASKED`] bytes the sender of a body may be [`AHEAD`] bytes ahead of the receiver. When
+//! the receiver has taken half of that, it allows more. On a long way this would be too little. If
+//! half of the bytes are taken in less than two round trips, the receiver doubles their number, up
+//! to [`MOST_AHEAD`] (as QUIC's implementations do).
 
 use crate::frame::{Filling, Frame, FrameBody, FrameError, FrameHeader, NoLinkMemory};
 use crate::outgoing::{BufferOwner, UNASKED};
@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 
 /// Maximum number of messages that arrive at once on a link.
 pub const MOST_OPEN: usize = 1024;
+
+/// Number of bytes by which the sender of a long body may be ahead at first.
+const AHEAD: usize = 256 << 10;
 
 /// Maximum number of bytes of a body by which its sender may be ahead.
 pub const MOST_AHEAD: usize = 16 << 20;
@@ -108,7 +111,7 @@ pub struct IncomingMessages {
 
 impl Default for IncomingMessages {
     fn default() -> Self {
-        Self { open: HashMap::new(), ahead: UNASKED, round_trip: Duration::ZERO }
+        Self { open: HashMap::new(), ahead: AHEAD, round_trip: Duration::ZERO }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::frame::{FrameError, HEAD, u16_at, u32_at, u64_at};
 use std::time::Duration;
 
 /// The version of the protocol. Sides with different versions do not talk.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Length of a hello, in bytes.
 pub const HELLO: usize = 48;

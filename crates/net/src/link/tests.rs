@@ -431,7 +431,7 @@ fn a_peer_that_breaks_the_protocol_is_refused() {
     // More than was allowed of a body that is not wanted.
     let mut pair = open();
     pair.server.refuses = |_| true;
-    let all = [begin(1, 1 << 20)]
+    let all = [begin(1, 2 * UNASKED)]
         .into_iter()
         .chain((0..UNASKED / 8192 + 1).map(|_| more(1, 8192)))
         .collect::<Vec<_>>()
