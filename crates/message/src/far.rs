@@ -10,6 +10,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use upcall_os::doorbell::Doorbell;
 use upcall_os::safe_doorbell::SafeDoorbell;
+use upcall_shm::span::WritableSpan;
+
+/// Length from which messages are long, in bytes: next to moving them, a system call takes little.
+pub(crate) const LONG: usize = 16 << 10;
 
 /// All members on other hosts.
 pub(crate) trait FarMembers: fmt::Debug + Send + Sync {
@@ -48,6 +52,18 @@ pub(crate) trait FarMember: fmt::Debug + Send + Sync {
     /// To be called after each message and report in the queue.
     fn launched(&self, safe_doorbell: &SafeDoorbell, doorbell: &Doorbell);
 
+    /// Sends a long message past the queue, after what waits there, if the receiver has room.
+    ///
+    /// `write` writes the payload, all of `len` bytes. The sender then counts the message in the
+    /// queue. With [`RoomWait::Shortly`] it waits for room, but not longer than the receiver takes
+    /// for a few messages.
+    fn send_past(
+        &self,
+        message: (u16, usize),
+        wait: RoomWait,
+        write: &mut dyn FnMut(WritableSpan<'_>),
+    ) -> SentPast;
+
     /// To be called while this member waits for room in the queue.
     fn make_room(&self);
 
@@ -63,6 +79,21 @@ pub(crate) trait FarMember: fmt::Debug + Send + Sync {
 
     /// Returns `false` if it is to join later, and has not.
     fn has_joined(&self) -> bool;
+}
+
+/// Whether a sender waits for room before a message goes through the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RoomWait {
+    Never,
+    Shortly,
+}
+
+/// Whether a message has gone past the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SentPast {
+    Yes,
+    /// It has to go through the queue.
+    No,
 }
 
 /// The result of [`FarMember::carry`].

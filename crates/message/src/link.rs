@@ -3,8 +3,10 @@
 use crate::Rank;
 use crate::bringing::{DeliveredQueue, NotBrought, bring};
 use crate::error::SendError;
-use crate::far::FarMember;
+use crate::far::{FarMember, LONG, RoomWait, SentPast};
 use crate::member::{Bringing, Member, Roster};
+use crate::message::Kind;
+use crate::payload::{Payload, Writer};
 use crate::proto::flow::NewMemory;
 use crate::proto::offers::OfferSchedule;
 use crate::proto::send_queue::SendQueue;
@@ -210,6 +212,30 @@ impl MemberLink {
     pub(crate) fn reads(&mut self, ringer: Ringer) {
         // Messages that were sent before have each notified the receiver.
         self.ringer = Some(ringer);
+    }
+
+    /// Sends a long message to another host without the queue, which saves a copy and a change of
+    /// threads.
+    pub(crate) fn send_past<T: Payload + ?Sized>(
+        &mut self,
+        kind: Kind<T>,
+        value: &T,
+        wait: RoomWait,
+    ) -> SentPast {
+        let len = value.size();
+        let Some(far) = self.brought.far().filter(|_| len >= LONG) else { return SentPast::No };
+        let sent = far.send_past((kind.index, len), wait, &mut |room| {
+            let mut writer = Writer::alone(room);
+            value.write(&mut writer);
+            writer.finish();
+            point(Point::MemberDescribed);
+        });
+        if sent == SentPast::Yes {
+            self.queue.skip();
+            point(Point::MemberLaunched);
+            self.pair.sent(self.sent());
+        }
+        sent
     }
 
     /// To be called after each message.

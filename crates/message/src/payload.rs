@@ -3,6 +3,7 @@
 //! Numbers and tuples of them take one word each. Bytes and text are carried as they are, up to the
 //! queue's maximum length. A receiver takes copies: what it has checked can no longer change.
 
+use std::cell::Cell;
 use upcall_shm::direct::{Arrived, Draft};
 use upcall_shm::mailbag::Mailbag;
 use upcall_shm::span::WritableSpan;
@@ -10,14 +11,50 @@ use upcall_shm::span::WritableSpan;
 /// Writes a payload into a message.
 #[derive(Debug)]
 pub struct Writer<'a, 'q> {
-    draft: &'a Draft<'q, Mailbag>,
+    place: PayloadPlace<'a, 'q>,
     next: usize,
+    /// Number of bytes that were written.
+    written: Cell<usize>,
+}
+
+/// Where a payload is written.
+#[derive(Debug)]
+enum PayloadPlace<'a, 'q> {
+    /// In the queue.
+    Queue(&'a Draft<'q, Mailbag>),
+    /// In memory of this process, for a message that goes past the queue.
+    Alone(WritableSpan<'a>),
 }
 
 impl<'a, 'q> Writer<'a, 'q> {
     #[inline(always)]
     pub(crate) fn new(draft: &'a Draft<'q, Mailbag>) -> Self {
-        Self { draft, next: 0 }
+        Self::at(PayloadPlace::Queue(draft))
+    }
+
+    /// Writes a payload in memory of this process, which may have held something else.
+    pub(crate) fn alone(room: WritableSpan<'a>) -> Self {
+        Self::at(PayloadPlace::Alone(room))
+    }
+
+    #[inline(always)]
+    fn at(place: PayloadPlace<'a, 'q>) -> Self {
+        Self { place, next: 0, written: Cell::new(0) }
+    }
+
+    /// Checks that nothing is left of what the memory held before.
+    ///
+    /// # Panics
+    /// If less was written than the payload's declared size.
+    pub(crate) fn finish(self) {
+        if let PayloadPlace::Alone(room) = &self.place {
+            assert!(self.written.get() >= room.len(), "a payload of the size that it declares");
+        }
+    }
+
+    #[inline(always)]
+    fn wrote(&self, bytes: usize) {
+        self.written.set(self.written.get() + bytes);
     }
 
     /// Writes the next word.
@@ -26,7 +63,19 @@ impl<'a, 'q> Writer<'a, 'q> {
     /// If the payload's declared size has no room for it.
     #[inline(always)]
     pub fn word(&mut self, word: u64) {
-        self.draft.put(self.next, word);
+        match &self.place {
+            PayloadPlace::Queue(draft) => draft.put(self.next, word),
+            PayloadPlace::Alone(room) => {
+                let written = room.copy_in(8 * self.next, &word.to_le_bytes());
+                assert!(
+                    written.is_some(),
+                    "word {} of a payload of {} bytes",
+                    self.next,
+                    room.len()
+                );
+            }
+        }
+        self.wrote(8);
         self.next += 1;
     }
 
@@ -36,7 +85,10 @@ impl<'a, 'q> Writer<'a, 'q> {
     /// If `words` do not have the payload's declared size.
     #[inline(always)]
     pub fn words(&mut self, words: &[u64]) {
-        self.draft.put_all(words);
+        match &self.place {
+            PayloadPlace::Queue(draft) => draft.put_all(words),
+            PayloadPlace::Alone(_) => words.iter().for_each(|&word| self.word(word)),
+        }
     }
 
     /// Writes the whole payload.
@@ -44,7 +96,7 @@ impl<'a, 'q> Writer<'a, 'q> {
     /// # Panics
     /// If `bytes` do not have the payload's declared size.
     pub fn bytes(&mut self, bytes: &[u8]) {
-        let room = self.draft.room();
+        let room = self.room();
         assert!(
             room.len() == bytes.len() && room.copy_in(0, bytes).is_some(),
             "a payload of the size that it declares"
@@ -55,7 +107,16 @@ impl<'a, 'q> Writer<'a, 'q> {
 impl Writer<'_, '_> {
     /// The place of the whole payload, for a copy of the caller's own.
     pub fn room(&self) -> WritableSpan<'_> {
-        self.draft.room()
+        let room = self.all();
+        self.wrote(room.len());
+        room
+    }
+
+    fn all(&self) -> WritableSpan<'_> {
+        match &self.place {
+            PayloadPlace::Queue(draft) => draft.room(),
+            PayloadPlace::Alone(room) => *room,
+        }
     }
 
     /// Writes a part of the payload, from byte `at` on.
@@ -66,9 +127,10 @@ impl Writer<'_, '_> {
     /// If the part reaches beyond the payload's declared size.
     pub fn part(&mut self, at: usize, bytes: &[u8]) {
         assert!(
-            self.draft.room().copy_in(at, bytes).is_some(),
+            self.all().copy_in(at, bytes).is_some(),
             "a part of a payload of the size that it declares"
         );
+        self.wrote(bytes.len());
     }
 }
 
@@ -95,8 +157,8 @@ impl<'a, 'q> Reader<'a, 'q> {
 
     /// Returns a copy of the whole payload.
     pub fn bytes(&self) -> Option<Vec<u8>> {
-        let mut bytes = vec![0; self.arrived.len()];
-        self.arrived.payload().copy_out(0, &mut bytes)?;
+        let mut bytes = Vec::new();
+        self.arrived.payload().append_to(&mut bytes);
         Some(bytes)
     }
 

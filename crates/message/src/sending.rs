@@ -2,6 +2,7 @@
 
 use crate::buffering::OwnBuffers;
 use crate::error::SendError;
+use crate::far::{RoomWait, SentPast};
 use crate::link::{MemberLink, Outward, Why, answer_within};
 use crate::message::Kind;
 use crate::payload::{Payload, Writer};
@@ -26,6 +27,8 @@ struct SendRequest<'a, T: ?Sized> {
     value: &'a T,
     patience: SendDeadline,
     give_way: GiveWay,
+    /// The queue has room for it by now, in a segment.
+    has_diverted: bool,
 }
 
 impl<T: Payload + ?Sized> Sending for SendRequest<'_, T> {
@@ -44,6 +47,12 @@ impl<T: Payload + ?Sized> Sending for SendRequest<'_, T> {
             if let Some(most) = link.is_too_long(message.1) {
                 return Attempt::TooLong { most };
             }
+            // The bridge would find the segment empty, and the sender would leave it.
+            if !self.has_diverted
+                && link.send_past(self.kind, value, self.patience.for_room()) == SentPast::Yes
+            {
+                return Attempt::Launched(());
+            }
             let buffers = OwnBuffers { group, to };
             let attempt = link.queue.attempt(message, Instant::now, &buffers, launch);
             if let Attempt::Launched(()) = attempt {
@@ -61,6 +70,7 @@ impl<T: Payload + ?Sized> Sending for SendRequest<'_, T> {
             }
             Attempt::Diverted => {
                 group.0.spare.set(Some(Instant::now()));
+                self.has_diverted = true;
                 Ok(Sent::Again)
             }
             Attempt::NoRoom { why, pause } => Ok(Sent::Later { why: self.obstructed(why), pause }),
@@ -126,6 +136,13 @@ enum SendDeadline {
 }
 
 impl SendDeadline {
+    fn for_room(self) -> RoomWait {
+        match self {
+            Self::None | Self::Until(_) => RoomWait::Never,
+            Self::Endless => RoomWait::Shortly,
+        }
+    }
+
     fn is_over(self) -> bool {
         match self {
             Self::None => true,
@@ -282,8 +299,16 @@ impl Group {
         patience: SendDeadline,
     ) -> Result<(), SendError> {
         let _busy = self.busy();
-        let give_way = GiveWay::new(WaitCosts::measured());
-        sending::send(&mut SendRequest { group: self, to, kind, value, patience, give_way })
+        let (give_way, has_diverted) = (GiveWay::new(WaitCosts::measured()), false);
+        sending::send(&mut SendRequest {
+            group: self,
+            to,
+            kind,
+            value,
+            patience,
+            give_way,
+            has_diverted,
+        })
     }
 
     /// Calls `with` on the path to a member, which is opened first if needed.

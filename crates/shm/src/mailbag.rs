@@ -20,12 +20,13 @@
 //! fault: pages that were given back are there again, as zeros, when they are touched.
 
 use crate::account::PairStats;
-use crate::direct::{QueueMemory, ReceiverProgress, SegmentLocation};
+use crate::direct::{HandedPayloads, QueueMemory, ReceiverProgress, SegmentLocation};
 use crate::region::{Cells, Region, RegionView};
 use crate::steps::Steps;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use upcall_os::atomic::{AtomicU64, Ordering};
 use upcall_os::memory::{AdoptError, Mapping, MemoryFile};
 
@@ -73,6 +74,8 @@ pub struct Mailbag {
     spares: [Option<RegionView<[AtomicU64]>>; SPARES],
     /// The line in which this end counts.
     pair: Option<RegionView<PairStats>>,
+    /// The list of payloads that are handed over, if both ends are in this process.
+    handed: Option<Arc<HandedPayloads>>,
 }
 
 /// Why a descriptor that a peer sent is not the memory of a queue.
@@ -145,7 +148,15 @@ impl Mailbag {
         let told = region.view(TOLD_AT).ok_or_else(short)?;
         let steps = region.view(STEPS_AT).ok_or_else(short)?;
         Ok((
-            Self { file, home, told, steps, spares: [const { None }; SPARES], pair: None },
+            Self {
+                file,
+                home,
+                told,
+                steps,
+                spares: [const { None }; SPARES],
+                pair: None,
+                handed: None,
+            },
             region.view(0).ok_or_else(short)?,
         ))
     }
@@ -153,6 +164,12 @@ impl Mailbag {
     /// The words in which the sender reports barriers and reductions.
     pub fn steps(&self) -> RegionView<Steps> {
         self.steps.clone()
+    }
+
+    /// Gives a receiver the list of payloads that the sender, of the same process, hands over.
+    #[must_use]
+    pub fn with_handed(self, list: Arc<HandedPayloads>) -> Self {
+        Self { handed: Some(list), ..self }
     }
 
     /// Maps the spares, so that they are at hand for the receiver.
@@ -201,6 +218,10 @@ impl QueueMemory for Mailbag {
 
     fn told(&self) -> Self::Told {
         self.told.clone()
+    }
+
+    fn handed(&self) -> Option<Arc<HandedPayloads>> {
+        self.handed.clone()
     }
 
     fn segment_words(&self) -> u64 {

@@ -7,7 +7,7 @@
 
 use std::collections::TryReserveError;
 use upcall_net::{FrameBody, bodies};
-use upcall_shm::span::Span;
+use upcall_shm::span::{Span, WritableSpan};
 
 /// Number of bytes after which a batch is sent. A longer message travels alone.
 pub(crate) const LONG: usize = 64 << 10;
@@ -15,6 +15,29 @@ pub(crate) const LONG: usize = 64 << 10;
 /// Number of bytes that a message with a payload of `len` bytes takes in a batch.
 pub(crate) fn size_of(len: usize) -> usize {
     8 + len.next_multiple_of(8)
+}
+
+/// A batch of one message with a payload of `len` bytes, all of which `write` writes.
+///
+/// # Errors
+/// There is no memory.
+pub(crate) fn of_one(
+    kind: u16,
+    len: usize,
+    write: impl FnOnce(WritableSpan<'_>),
+) -> Result<FrameBody, TryReserveError> {
+    let mut words = bodies::filled(1 + len.div_ceil(8))?;
+    words[0] = header(kind, len);
+    if let [_, .., last] = &mut words[..] {
+        *last = 0;
+    }
+    let room = WritableSpan::of_words(&mut words[1..]);
+    write(room.within(0, len).unwrap_or(room));
+    Ok(FrameBody { len: words.len() * 8, words })
+}
+
+fn header(kind: u16, len: usize) -> u64 {
+    u64::from(kind) << 48 | len as u64
 }
 
 /// See the module.
@@ -36,7 +59,7 @@ impl MessageBatch {
             self.words = spare;
         }
         self.words.try_reserve(words)?;
-        self.words.push(u64::from(kind) << 48 | payload.len() as u64);
+        self.words.push(header(kind, payload.len()));
         payload.append_to_words(&mut self.words)
     }
 
@@ -119,6 +142,22 @@ mod tests {
             (at, count) = (message.next, count + 1);
         }
         assert_eq!(count, all.len());
+    }
+
+    #[test]
+    fn a_batch_of_one_has_nothing_of_earlier_bodies() {
+        for len in [0, 1, 8, 70_001] {
+            // Its memory is kept for the next one.
+            drop(FrameBody { words: vec![u64::MAX; 9000], len: 72_000 });
+            let write = |room: WritableSpan<'_>| {
+                assert_eq!(room.len(), len);
+                room.copy_in(0, &vec![5; len]).unwrap();
+            };
+            let body = of_one(9, len, write).unwrap();
+            let mut batch = MessageBatch::default();
+            batch.add(9, Span::of_bytes(&vec![5; len])).unwrap();
+            assert_eq!(Some(body), batch.take(), "{len}");
+        }
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! From a sender on another host to the queue of its receiver here.
 
 use super::batch::{self, message_at};
+use super::pair::FarPair;
 use crate::Rank;
+use crate::far::LONG;
 use crate::member::{Member, MemberEvent};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use upcall_net::FrameBody;
 use upcall_os::doorbell::Doorbell;
@@ -13,7 +16,7 @@ use upcall_os::safe_doorbell::SafeDoorbell;
 use upcall_sched::Domain;
 use upcall_sched::post::Post;
 use upcall_sched::ringer::Ringer;
-use upcall_shm::direct::{Outgoing, SendRefusal};
+use upcall_shm::direct::{HandedPayload, HandedPayloads, Outgoing, SendRefusal};
 use upcall_shm::mailbag::Mailbag;
 use upcall_shm::region::RegionView;
 use upcall_shm::span::Span;
@@ -82,10 +85,44 @@ pub(super) enum FirstEnd {
 /// The sending end of the queue from which the member takes the messages.
 struct InwardQueue {
     queue: Outgoing<Mailbag>,
+    /// The bodies of long messages, which the queue does not hold.
+    handed: Arc<HandedPayloads>,
     steps: RegionView<Steps>,
     doorbell: Doorbell,
     safe_doorbell: &'static SafeDoorbell,
     ringer: Ringer,
+}
+
+/// The body of one long message, which the member reads where it is.
+#[derive(Debug)]
+struct HandedBody {
+    body: FrameBody,
+    /// Where it came from.
+    pair: Weak<FarPair>,
+}
+
+impl HandedPayload for HandedBody {
+    fn words(&self) -> &[u64] {
+        self.body.words.get(1..).unwrap_or_default()
+    }
+}
+
+/// The member has taken the message, which makes room for others.
+impl Drop for HandedBody {
+    fn drop(&mut self) {
+        if let Some(pair) = self.pair.upgrade() {
+            pair.gives_room(self.body.len);
+        }
+    }
+}
+
+/// What was passed on.
+#[derive(Clone, Copy, Debug, Default)]
+struct PassedOn {
+    /// Number of bytes that have left this side's memory.
+    bytes: usize,
+    /// Whether the queue has anything new.
+    any: bool,
 }
 
 /// How far what has arrived was passed on.
@@ -127,11 +164,12 @@ impl Inward {
     }
 
     /// Passes on what waits, as far as the member has room. Returns the number of bytes of messages
-    /// that were passed on.
-    pub(super) fn pass_on(&mut self, member: &Member, from: Rank, now: Instant) -> usize {
-        let mut bytes = 0;
-        let passed = self.pass(member, from, &mut bytes);
-        if bytes > 0
+    /// that were passed on, without those that the member has yet to take.
+    pub(super) fn pass_on(&mut self, member: &Member, from: &Weak<FarPair>, now: Instant) -> usize {
+        let Some(pair) = from.upgrade() else { return 0 };
+        let mut done = PassedOn::default();
+        let passed = self.pass(member, &pair, &mut done);
+        if done.any
             && let Some(queue) = &self.queue
         {
             queue.wake();
@@ -142,32 +180,32 @@ impl Inward {
                 // Later calls find that the member knows.
                 if let Some(lost) = self.lost.as_mut().and_then(PairLost::tell) {
                     member.tell(match lost {
-                        None => MemberEvent::Ended(from),
-                        Some(what) => MemberEvent::Broke(from, what),
+                        None => MemberEvent::Ended(pair.rank),
+                        Some(what) => MemberEvent::Broke(pair.rank, what),
                     });
                 }
             }
             Passed::Waits => {
                 let (_, last) = self.looks.unwrap_or((now, FIRST_LOOK / 2));
-                let next = if bytes > 0 { FIRST_LOOK } else { (2 * last).min(LAST_LOOK) };
+                let next = if done.any { FIRST_LOOK } else { (2 * last).min(LAST_LOOK) };
                 self.looks = Some((now + next, next));
             }
         }
-        bytes
+        done.bytes
     }
 
-    fn pass(&mut self, member: &Member, from: Rank, bytes: &mut usize) -> Passed {
+    fn pass(&mut self, member: &Member, pair: &Arc<FarPair>, done: &mut PassedOn) -> Passed {
         while let Some(first) = self.waiting.front_mut() {
             if self.drops {
                 if let FarArrival::Messages { body, at } = first {
-                    *bytes += body.len - (*at * 8).min(body.len);
+                    done.bytes += body.len - (*at * 8).min(body.len);
                 }
                 self.waiting.pop_front();
                 continue;
             }
             let queue = match &mut self.queue {
                 Some(queue) => queue,
-                None => match InwardQueue::open(member, from) {
+                None => match InwardQueue::open(member, pair.rank) {
                     Ok(queue) => self.queue.insert(queue),
                     Err(_) => return Passed::Waits,
                 },
@@ -176,14 +214,23 @@ impl Inward {
                 FarArrival::Report(report) => queue.report(*report),
                 FarArrival::Messages { body, at } => {
                     while let Ok(Some(message)) = message_at(&body.words, *at) {
-                        match queue.write(message.kind, message.payload) {
-                            WroteMessage::Yes => {}
+                        let (kind, len, next) = (message.kind, message.payload.len(), message.next);
+                        let is_alone = *at == 0 && next == body.words.len() && len >= LONG;
+                        let wrote = match is_alone {
+                            true => queue.hand(kind, len, body, pair),
+                            false => queue.write(kind, message.payload),
+                        };
+                        match wrote {
+                            WroteMessage::Yes => done.any = true,
                             WroteMessage::NoRoom => return Passed::Waits,
                             // The member here has broken the rules, which its own end reports.
                             WroteMessage::Never => {}
                         }
-                        *bytes += batch::size_of(message.payload.len());
-                        *at = message.next;
+                        if body.words.is_empty() {
+                            break;
+                        }
+                        done.bytes += batch::size_of(len);
+                        *at = next;
                     }
                 }
             }
@@ -209,25 +256,49 @@ impl InwardQueue {
         let station = PeerStation::join(station).map_err(io::Error::other)?;
         let ringer = Ringer::new(station, member.post.line(), Post::makes_fences());
         let theirs = Mailbag::join(queue.as_fd().try_clone_to_owned()?);
-        let theirs = theirs.map_err(io::Error::other)?;
+        let handed = Arc::<HandedPayloads>::default();
+        let theirs = theirs.map_err(io::Error::other)?.with_handed(handed.clone());
         member.take_in(from, theirs, Doorbell::adopt(doorbell.as_fd().try_clone_to_owned()?)?)?;
         let steps = queue.steps();
-        Ok(Self { queue: Outgoing::new(queue), steps, doorbell, safe_doorbell, ringer })
+        Ok(Self { queue: Outgoing::new(queue), handed, steps, doorbell, safe_doorbell, ringer })
     }
 
     fn write(&mut self, kind: u16, payload: Span<'_>) -> WroteMessage {
+        self.launch(payload.len(), |queue, _| {
+            let draft = queue.describe(kind, payload.len())?;
+            // The room has as many bytes.
+            let _ = payload.copy_to(draft.room());
+            draft.launch();
+            Ok(())
+        })
+    }
+
+    /// Hands over the body of one message, whose payload has `len` bytes.
+    fn hand(
+        &mut self,
+        kind: u16,
+        len: usize,
+        body: &mut FrameBody,
+        pair: &Arc<FarPair>,
+    ) -> WroteMessage {
+        self.launch(0, |queue, handed| {
+            queue.hand((kind, len as u32), handed, || {
+                Arc::new(HandedBody { body: std::mem::take(body), pair: Arc::downgrade(pair) })
+            })
+        })
+    }
+
+    /// Launches a message that takes `len` bytes of the queue besides its header.
+    fn launch(
+        &mut self,
+        len: usize,
+        mut attempt: impl FnMut(&mut Outgoing<Mailbag>, &HandedPayloads) -> Result<(), SendRefusal>,
+    ) -> WroteMessage {
         loop {
-            match self.queue.describe(kind, payload.len()) {
-                Ok(draft) => {
-                    // The room has as many bytes.
-                    let _ = payload.copy_to(draft.room());
-                    draft.launch();
-                    return WroteMessage::Yes;
-                }
+            match attempt(&mut self.queue, &self.handed) {
+                Ok(()) => return WroteMessage::Yes,
                 Err(SendRefusal::Full | SendRefusal::Outsized) => {
-                    if self.queue.buffered() >= SEGMENTS
-                        || self.queue.divert_for(payload.len()).is_err()
-                    {
+                    if self.queue.buffered() >= SEGMENTS || self.queue.divert_for(len).is_err() {
                         return WroteMessage::NoRoom;
                     }
                 }

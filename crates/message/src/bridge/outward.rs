@@ -61,6 +61,11 @@ impl OutwardQueue {
         self.queue.waits() || self.due.is_some() || self.steps.changes() != self.seen
     }
 
+    /// Counts a message that goes past the queue, in which nothing waits.
+    pub(super) fn skip(&mut self) {
+        self.queue.skip();
+    }
+
     /// Sends what waits, as far as there is room.
     ///
     /// A report is sent after the messages that were sent before it, and before those that follow:

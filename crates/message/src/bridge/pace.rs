@@ -13,6 +13,7 @@
 //!
 //! Time is an argument.
 
+use crate::far::LONG;
 use std::time::{Duration, Instant};
 use upcall_os::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -21,9 +22,6 @@ const IN_A_ROW: Duration = Duration::from_micros(4);
 
 /// Number of messages in a row that the sender moves.
 const MOVED: u32 = 4;
-
-/// Number of bytes from which what was moved is long.
-const LONG: usize = 16 << 10;
 
 /// What to do with a message while the bridge's thread sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,8 @@
 //! The two directions have a lock each, and so has the way to the other host ([`super::way`]). A
 //! holder of the first two may take the last one. What judges messages that begin takes none.
 
+mod past;
+
 use super::batch;
 use super::home::{AGAIN, BridgeHome, LONGEST};
 use super::inward::{FarArrival, FirstEnd, Inward, PairLost};
@@ -13,14 +15,14 @@ use super::requests::PairReply;
 use super::room::{ReceiveRoom, SendRoom, SenderWaits};
 use super::way::{NotAnswered, PairLane, PairWay, SharedWay};
 use crate::Rank;
-use crate::far::{CarriedQueue, FarMember};
+use crate::far::{CarriedQueue, FarMember, RoomWait, SentPast};
 use crate::member::MemberEvent;
 use crate::place::MemberPlace;
 use crate::wire::unpack;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use upcall_net::link::LinkSide;
 use upcall_net::record::SessionKey;
@@ -35,6 +37,7 @@ use upcall_sched::Domain;
 use upcall_sched::post::Post;
 use upcall_sched::ringer::Ringer;
 use upcall_shm::mailbag::Mailbag;
+use upcall_shm::span::WritableSpan;
 use upcall_shm::station::PeerStation;
 
 /// Number of times that a rest for memory doubles: to 1.28 s.
@@ -63,6 +66,7 @@ pub(super) type Pairs = Arc<[Option<Arc<FarPair>>]>;
 
 /// See the module.
 pub(crate) struct FarPair {
+    this: Weak<FarPair>,
     pub(super) rank: Rank,
     /// Where it is. A member that has not joined yet has no place.
     place: OnceLock<MemberPlace>,
@@ -105,7 +109,8 @@ impl FarPair {
         home: &Arc<BridgeHome>,
     ) -> Arc<Self> {
         let most = home.terms.most;
-        Arc::new(Self {
+        Arc::new_cyclic(|this| Self {
+            this: this.clone(),
             rank,
             joins_late: place.is_none(),
             has_joined: AtomicBool::new(place.is_some()),
@@ -199,15 +204,20 @@ impl FarPair {
     fn pass_on(&self, now: Instant) -> Option<Instant> {
         let member = self.home.member.upgrade()?;
         let mut inward = self.inward.lock();
-        let bytes = inward.pass_on(&member, self.rank, now);
+        let bytes = inward.pass_on(&member, &self.this, now);
         let due = inward.due();
-        if bytes > 0
-            && let Some(room) = self.receive_room.passed(bytes)
-        {
+        if bytes > 0 {
+            self.gives_room(bytes);
+        }
+        due
+    }
+
+    /// Gives the other side room for so many bytes of messages, once it is enough.
+    pub(super) fn gives_room(&self, bytes: usize) {
+        if let Some(room) = self.receive_room.passed(bytes) {
             let body = FrameBody { words: vec![room], len: 8 };
             self.way.send(PairLane::Room, FrameKind::Room, body);
         }
-        due
     }
 
     /// Judges a message that begins.
@@ -499,6 +509,15 @@ impl FarMember for FarPair {
         if left != Pumped::All {
             ringer.launched(safe_doorbell, doorbell);
         }
+    }
+
+    fn send_past(
+        &self,
+        message: (u16, usize),
+        wait: RoomWait,
+        write: &mut dyn FnMut(WritableSpan<'_>),
+    ) -> SentPast {
+        self.past_the_queue(message, wait, write)
     }
 
     fn make_room(&self) {

@@ -12,8 +12,9 @@ use upcall_os::atomic::{AtomicU64, Ordering};
 /// Maximum number of bytes that are under way, unless one message is longer.
 pub(crate) const WINDOW: u64 = 1 << 20;
 
-/// Number of bytes after which room is given back.
-const GIVEN: u64 = WINDOW / 4;
+/// Number of bytes after which room is given back. To give it costs the receiver a system call, and
+/// the sender a wake.
+const GIVEN: u64 = WINDOW / 2;
 
 /// The sending side's knowledge of the receiving side's room.
 #[derive(Debug, Default)]
@@ -26,7 +27,7 @@ pub(crate) struct SendRoom {
 impl SendRoom {
     /// Returns `true` if a message of this many bytes may be sent now.
     ///
-    /// A long message may be sent when less than a quarter of the window is under way: the
+    /// A long message may be sent when less than half of the window is under way: the
     /// receiving side gives back no less.
     pub(crate) fn allows(&self, bytes: usize) -> bool {
         let under_way = self.under_way.load(Ordering::SeqCst);
@@ -116,15 +117,16 @@ impl ReceiveRoom {
         if allowed { Ok(()) } else { Err(NoSuchRoom) }
     }
 
-    /// Bytes were passed on to the member. Returns the room to give back, if it is enough by now.
+    /// Bytes were passed on to the member, or taken by it. Returns the room to give back, if it is enough by now.
     pub(crate) fn passed(&self, bytes: usize) -> Option<u64> {
         let passed = self.passed.fetch_add(bytes as u64, Ordering::SeqCst) + bytes as u64;
         if passed < GIVEN {
             return None;
         }
-        self.passed.store(0, Ordering::SeqCst);
+        // Of two threads that come here at the same time, one gives all of it back.
+        let passed = self.passed.swap(0, Ordering::SeqCst);
         self.held.fetch_sub(passed, Ordering::SeqCst);
-        Some(passed)
+        (passed > 0).then_some(passed)
     }
 }
 

@@ -88,6 +88,12 @@ impl<M: QueueMemory> SendQueue<M> {
         self.queue.shrink()
     }
 
+    /// Counts a message that has gone past the queue.
+    pub fn skip(&mut self) {
+        self.queue.skip();
+        self.flow.fits();
+    }
+
     /// Returns `true` if a message that has room needs nothing else.
     ///
     /// The sender waits for nothing, and the direct way is open. Then [`describe`](Self::describe)

@@ -7,6 +7,8 @@ mod kept;
 #[cfg(not(loom))]
 pub use kept::ReceivedMessage;
 
+#[cfg(not(loom))]
+use super::handed::HandedNext;
 use super::*;
 #[cfg(not(loom))]
 use crate::span::Span;
@@ -38,6 +40,9 @@ pub struct Incoming<M: QueueMemory> {
     run: SegmentRun,
     /// How often the queue has led from home to a segment.
     diversions: u64,
+    /// Payloads that a sender of this process hands over.
+    #[cfg(not(loom))]
+    handed: HandedNext,
     memory: M,
 }
 
@@ -60,6 +65,8 @@ impl<M: QueueMemory> Incoming<M> {
             segments: 0,
             run: SegmentRun::NONE,
             diversions: 0,
+            #[cfg(not(loom))]
+            handed: HandedNext { list: memory.handed(), payload: None },
             memory,
         }
     }
@@ -67,6 +74,11 @@ impl<M: QueueMemory> Incoming<M> {
     /// Number of messages disposed of.
     pub fn taken(&self) -> u64 {
         self.taken
+    }
+
+    /// Counts a message that has come another way while the queue was empty ([`Outgoing::skip`]).
+    pub fn skip(&mut self) {
+        self.taken += 1;
     }
 
     /// How often the messages went over to the buffer, as far as they were followed.
@@ -127,6 +139,15 @@ impl<M: QueueMemory> Incoming<M> {
         let size = words_of(len as usize);
         let limit = self.area.left(self.next).min(self.longest);
         if header & WRAP != 0 || u64::from(count) != self.taken & SEQUENCE || size > limit {
+            #[cfg(not(loom))]
+            if header & WRAP != 0 && u64::from(count) == self.taken & SEQUENCE {
+                // Disposing of it frees memory, which a signal handler may not.
+                return match self.handed.find(len) {
+                    Some(()) if lightly => Ok(None),
+                    Some(()) => Ok(Some(Arrived { queue: self, handler, len, size: 1 })),
+                    None => Err(Unreadable::Violation(Violation::NoHeader(header))),
+                };
+            }
             return Err(Unreadable::Violation(Self::violation(header, size > limit)));
         }
         Ok(Some(Arrived { queue: self, handler, len, size }))
@@ -154,11 +175,22 @@ impl<M: QueueMemory> Incoming<M> {
     fn pass(&mut self, size: u64) {
         self.next += size;
         self.taken += 1;
+        #[cfg(not(loom))]
+        if self.handed.payload.is_some() {
+            self.pass_handed();
+        }
         // A diverted sender must learn at once that this was the last message.
         let last = || self.away.is_some() && self.area.word(self.next).load(Ordering::Relaxed) == 0;
         if self.next - self.said > self.area.mask / 4 || last() {
             self.tell();
         }
+    }
+
+    /// Drops the payload of the message that was disposed of.
+    #[cfg(not(loom))]
+    #[cold]
+    fn pass_handed(&mut self) {
+        self.handed.payload = None;
     }
 
     /// Reports to the sender all that was disposed of.
@@ -212,15 +244,33 @@ impl<M: QueueMemory> Arrived<'_, M> {
     /// A word of the payload; `None` beyond its end. The last word may be partly used.
     #[inline]
     pub fn word(&self, at: usize) -> Option<u64> {
-        let at = at as u64;
-        (at < self.size - 1)
-            .then(|| self.queue.area.word(self.queue.next + 1 + at).load(Ordering::Relaxed))
+        let position = at as u64;
+        if position < self.size - 1 {
+            let word = self.queue.area.word(self.queue.next + 1 + position);
+            return Some(word.load(Ordering::Relaxed));
+        }
+        #[cfg(not(loom))]
+        return self.handed_word(at);
+        #[cfg(loom)]
+        None
+    }
+
+    /// A word of a payload that was handed over.
+    #[cfg(not(loom))]
+    #[cold]
+    fn handed_word(&self, at: usize) -> Option<u64> {
+        let words = self.queue.handed.payload.as_ref()?.words();
+        words[..self.len().div_ceil(8)].get(at).copied()
     }
 
     /// The payload.
     #[cfg(not(loom))]
     #[inline]
     pub fn payload(&self) -> Span<'_> {
+        if let Some(handed) = &self.queue.handed.payload {
+            let words = Span::of_words(handed.words());
+            return words.part(0, self.len()).unwrap_or(words);
+        }
         let payload = self.queue.area.payload(self.queue.next, self.size);
         // SAFETY: as many words are there as the length needs; they live as long as the queue, and
         // shared memory is only ever touched by atomic or opaque accesses.

@@ -67,11 +67,15 @@
 //! it checks first. The sender accepts from the receiver's words only what can be true. A word that
 //! is too small stops the sender, but a receiver can stop it anyway.
 
+#[cfg(not(loom))]
+mod handed;
 mod incoming;
 mod outgoing;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+#[cfg(not(loom))]
+pub use handed::{HandedPayload, HandedPayloads};
 #[cfg(not(loom))]
 pub use incoming::ReceivedMessage;
 pub use incoming::{Arrived, Incoming};
@@ -88,7 +92,7 @@ use upcall_os::atomic::AtomicU64;
 
 /// Set in a message header, and in no other word.
 const MESSAGE: u64 = 1 << 63;
-/// The message lies at the beginning of home.
+/// The message lies at the beginning of home; in a header, its payload was handed over.
 const WRAP: u64 = 1 << 62;
 /// The queue goes on at home.
 const HOME: u64 = 1 << 61;
@@ -163,6 +167,12 @@ pub trait QueueMemory {
     /// Then neither step allocates or frees anything on this side.
     fn is_at_hand(&self, _: SegmentLocation) -> bool {
         false
+    }
+
+    /// The list of payloads that the sender hands over, for a receiver in its process.
+    #[cfg(not(loom))]
+    fn handed(&self) -> Option<std::sync::Arc<HandedPayloads>> {
+        None
     }
 
     /// Notes that the sender has gone to a segment or home, for statistics.

@@ -1,10 +1,14 @@
 //! The sending end: it describes a message in place, and launches it by a store.
 
 mod divert;
+#[cfg(not(loom))]
+mod hand;
 
 use super::*;
 #[cfg(not(loom))]
 use crate::span::WritableSpan;
+#[cfg(not(loom))]
+use std::sync::Arc;
 use upcall_os::atomic::Ordering;
 
 /// The sending end.
@@ -168,12 +172,37 @@ impl<M: QueueMemory> Outgoing<M> {
         Ok(Draft { queue: self, handler, len: len as u32, begin, end })
     }
 
+    /// Counts a message that has gone another way while the queue was empty.
+    ///
+    /// The other end counts it as well ([`Incoming::skip`]) before it reads a later one.
+    pub fn skip(&mut self) {
+        self.sent += 1;
+        if self.away.is_some() {
+            self.direct += 1;
+        }
+    }
+
     /// Where a message of `size` words would lie.
     #[inline(always)]
     fn place(&self, size: u64) -> (u64, u64) {
         let left = self.area.left(self.next);
         let begin = if size <= left { self.next } else { self.next + left };
         (begin, begin + size)
+    }
+
+    /// Makes the message from `begin` to `end` visible as a whole.
+    #[inline(always)]
+    fn launch(&mut self, header: u64, begin: u64, end: u64) {
+        self.area.word(end).store(0, Ordering::Relaxed);
+        if begin == self.next {
+            self.area.word(begin).store(header, Ordering::Release);
+        } else {
+            self.area.word(begin).store(header, Ordering::Relaxed);
+            self.area.word(self.next).store(WRAP, Ordering::Release);
+        }
+        self.bring_near(end);
+        self.next = end;
+        self.sent += 1;
     }
 
     fn place_in_segments(&self) -> u64 {
@@ -247,17 +276,7 @@ impl<M: QueueMemory> Draft<'_, M> {
     #[inline]
     pub fn launch(self) {
         let Self { queue, handler, len, begin, end } = self;
-        let header = header(handler, len, queue.sent);
-        queue.area.word(end).store(0, Ordering::Relaxed);
-        if begin == queue.next {
-            queue.area.word(begin).store(header, Ordering::Release);
-        } else {
-            queue.area.word(begin).store(header, Ordering::Relaxed);
-            queue.area.word(queue.next).store(WRAP, Ordering::Release);
-        }
-        queue.bring_near(end);
-        queue.next = end;
-        queue.sent += 1;
+        queue.launch(header(handler, len, queue.sent), begin, end);
     }
 }
 

@@ -1,6 +1,7 @@
 //! A message that has arrived, kept beside the queue until it is disposed of.
 
 use super::*;
+use std::sync::Arc;
 
 impl<M: QueueMemory> Incoming<M> {
     /// Disposes of a kept message. Returns `false` if it is no longer the next one.
@@ -23,7 +24,9 @@ impl<M: QueueMemory> Arrived<'_, M> {
     {
         let first = self.queue.area.index(self.queue.next) + 1;
         let (words, count) = (self.queue.area.words.clone(), self.queue.taken);
+        let handed = self.queue.handed.payload.clone();
         ReceivedMessage {
+            handed,
             words,
             first,
             handler: self.handler,
@@ -41,6 +44,8 @@ impl<M: QueueMemory> Arrived<'_, M> {
 #[derive(Debug)]
 pub struct ReceivedMessage<W> {
     words: W,
+    /// The payload, if it was handed over.
+    handed: Option<Arc<dyn HandedPayload>>,
     /// Index of the payload's first word.
     first: usize,
     handler: u16,
@@ -68,6 +73,10 @@ impl<W: Deref<Target = [AtomicU64]>> ReceivedMessage<W> {
 
     /// The payload.
     pub fn payload(&self) -> Span<'_> {
+        if let Some(handed) = &self.handed {
+            let words = Span::of_words(handed.words());
+            return words.part(0, self.len()).unwrap_or(words);
+        }
         let payload =
             NonNull::from(&self.words[self.first..self.first + self.size as usize - 1]).cast();
         // SAFETY: as many words are there as the length needs; `words` keeps them mapped, and
