@@ -35,15 +35,25 @@ pub fn spare(words: usize) -> Option<Vec<u64>> {
     Some(list)
 }
 
-/// So many words, whose contents are those of earlier bodies, or zeros. The caller overwrites all of
-/// them: an earlier body may have been for somebody else.
+/// So many words of memory, if some is kept, with the contents of earlier bodies. The caller
+/// overwrites all of them: an earlier body may have been for somebody else.
+pub fn old(words: usize) -> Option<Vec<u64>> {
+    let mut list = take_kept(words)?;
+    // There is as much memory.
+    list.resize(words, 0);
+    Some(list)
+}
+
+/// As [`old`], or as many zeros.
 ///
 /// # Errors
 /// There is no memory.
 pub fn filled(words: usize) -> Result<Vec<u64>, TryReserveError> {
-    let mut list = take_kept(words).unwrap_or_default();
-    list.truncate(words);
-    list.try_reserve_exact(words - list.len())?;
+    if let Some(list) = old(words) {
+        return Ok(list);
+    }
+    let mut list = Vec::new();
+    list.try_reserve_exact(words)?;
     list.resize(words, 0);
     Ok(list)
 }

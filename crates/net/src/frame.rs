@@ -188,6 +188,7 @@ impl FrameBody {
 impl From<&[u8]> for FrameBody {
     fn from(bytes: &[u8]) -> Self {
         let mut filling = Filling::default();
+        filling.words.reserve(bytes.len().div_ceil(8));
         filling.take(bytes);
         filling.done()
     }
@@ -223,14 +224,16 @@ impl Filling {
         Ok(())
     }
 
+    /// Adds bytes for which there is room.
     fn take(&mut self, mut bytes: &[u8]) {
         self.len += bytes.len();
         while self.have != 0 && !bytes.is_empty() {
             self.byte(bytes[0]);
             bytes = &bytes[1..];
         }
-        let (words, rest) = bytes.as_chunks::<8>();
-        self.words.extend(words.iter().map(|word| u64::from_le_bytes(*word)));
+        let (words, rest) = bytes.split_at(bytes.len() & !7);
+        let added = Span::of_bytes(words).append_to_words(&mut self.words);
+        debug_assert!(added.is_ok(), "there is room");
         rest.iter().for_each(|&byte| self.byte(byte));
     }
 

@@ -52,6 +52,7 @@ use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use upcall_os::atomic::{AtomicU32, Ordering};
 use upcall_os::lock::{KernelMutex, MutexGuard};
 use upcall_os::loopback;
 use upcall_os::poll::Changes;
@@ -71,6 +72,9 @@ pub const JUDGED_AGAIN: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Number of bytes that are written, without a pause for others who want the lock.
 const WRITTEN: usize = 256 << 10;
+/// Maximum number of bytes that the sender of a message writes at once, if nobody else wants the
+/// lock. The driver writes the rest, which may wait for the sender's processor.
+const MOST_WRITTEN: usize = 2 << 20;
 /// Number of bytes that the kernel holds and has not sent, beyond which it takes no more. A message
 /// that is sent next waits for these bytes.
 const UNSENT: u32 = 256 << 10;
@@ -139,6 +143,8 @@ pub struct Wire {
     peer: SocketAddr,
     terms: WireTerms,
     core: KernelMutex<WireCore>,
+    /// Number of threads that wait for that lock, or are about to.
+    wanted: AtomicU32,
     attend: KernelMutex<Option<Box<dyn Attend>>>,
 }
 
@@ -212,6 +218,7 @@ impl Wire {
             peer,
             terms,
             core: KernelMutex::new(core),
+            wanted: AtomicU32::new(0),
             attend: KernelMutex::default(),
         })
     }
@@ -326,7 +333,7 @@ impl Wire {
             return Some(message);
         }
         core.link.send(lane, message);
-        self.flush(core);
+        self.flush_up_to(core, MOST_WRITTEN);
         None
     }
 
@@ -392,10 +399,17 @@ impl Wire {
     }
 
     /// Writes what the kernel takes now, and drops what is sent.
-    fn flush(&self, mut core: MutexGuard<'_, WireCore>) -> WroteAll {
+    fn flush(&self, core: MutexGuard<'_, WireCore>) -> WroteAll {
+        self.flush_up_to(core, WRITTEN)
+    }
+
+    /// The same, but beyond [`WRITTEN`] up to `most` bytes unless others want the lock.
+    fn flush_up_to(&self, mut core: MutexGuard<'_, WireCore>, most: usize) -> WroteAll {
         let (mut alarm, mut wrote) = (None, WroteAll::Yes);
         if !core.closing && !core.blocked {
-            let written = core.write(&self.stream);
+            let others = || self.wanted.load(Ordering::Relaxed) > 0;
+            let goes_on = |written| written < WRITTEN || written < most && !others();
+            let written = core.write(&self.stream, goes_on);
             wrote = *written.as_ref().unwrap_or(&WroteAll::Yes);
             // After a turn the socket is writable, which it reports at once, unless the driver
             // waited for that already. Then this is the driver, which goes on.
@@ -471,7 +485,10 @@ impl Wire {
     }
 
     fn core(&self) -> MutexGuard<'_, WireCore> {
-        self.core.lock()
+        self.wanted.fetch_add(1, Ordering::Relaxed);
+        let core = self.core.lock();
+        self.wanted.fetch_sub(1, Ordering::Relaxed);
+        core
     }
 }
 
@@ -513,10 +530,15 @@ impl WireCore {
         })
     }
 
-    /// Writes until the kernel takes no more, all is written, or it was much.
-    fn write(&mut self, stream: &TcpStream) -> Result<WroteAll, Lost> {
+    /// Writes until the kernel takes no more, all is written, or `goes_on` ends it after so many
+    /// bytes.
+    fn write(
+        &mut self,
+        stream: &TcpStream,
+        goes_on: impl Fn(usize) -> bool,
+    ) -> Result<WroteAll, Lost> {
         let mut written = 0;
-        while written < WRITTEN {
+        while goes_on(written) {
             if self.secure.write(stream)? == Wrote::Some {
                 return Ok(WroteAll::Full);
             }

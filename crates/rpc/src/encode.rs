@@ -8,6 +8,7 @@ use crate::interface::Limits;
 use crate::pace::{OF_WRITING, PIECE, Pace};
 use crate::session::{NoObjectSlot, Session};
 use crate::value::Put;
+use std::ops::Range;
 use std::sync::Arc;
 use upcall_shm::span::WritableSpan;
 
@@ -21,6 +22,17 @@ pub struct Encoder<'a> {
     session: Option<&'a Arc<Session>>,
     fault: Option<EncodeError>,
     pace: Pace,
+    contents: RoomContents,
+}
+
+/// What a block's memory holds before the block is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RoomContents {
+    /// Nothing that is secret to the reader of the block.
+    Own,
+    /// Other blocks, perhaps for somebody else. So the encoder clears the bytes that no value
+    /// writes.
+    Foreign,
 }
 
 /// Why a value could not be written.
@@ -58,7 +70,8 @@ impl<'a> Encoder<'a> {
         session: Option<&'a Arc<Session>>,
     ) -> Self {
         let pace = Pace::new(session.is_some());
-        Self { room, tail: piece(fixed), limits, session, fault: None, pace }
+        let contents = RoomContents::Own;
+        Self { room, tail: piece(fixed), limits, session, fault: None, pace, contents }
     }
 
     /// Writes a whole block. `room` has at least [`block_len`] bytes.
@@ -71,6 +84,34 @@ impl<'a> Encoder<'a> {
         let mut encoder = Self::new(room, T::SIZE, limits, session);
         value.put(&mut encoder, 0);
         encoder.fault.map_or(Ok(()), Err)
+    }
+
+    /// Writes a whole block into memory that holds other blocks, and nothing of them is left.
+    pub(crate) fn block_over<T: Put + ?Sized>(
+        room: WritableSpan<'a>,
+        value: &T,
+        limits: Limits,
+    ) -> Result<(), EncodeError> {
+        let mut encoder = Self::new(room, T::SIZE, limits, None);
+        encoder.contents = RoomContents::Foreign;
+        encoder.clear(0..encoder.tail.min(room.len()));
+        value.put(&mut encoder, 0);
+        encoder.clear(encoder.tail.min(room.len())..room.len());
+        encoder.fault.map_or(Ok(()), Err)
+    }
+
+    /// Sets bytes to zero, if they may be of another block.
+    fn clear(&mut self, bytes: Range<usize>) {
+        const ZEROS: [u8; 4096] = [0; 4096];
+        if self.contents == RoomContents::Own {
+            return;
+        }
+        for at in bytes.clone().step_by(ZEROS.len()) {
+            let zeros = &ZEROS[..ZEROS.len().min(bytes.end - at)];
+            if self.room.copy_in(at, zeros).is_none() {
+                return self.fail(EncodeError::Room);
+            }
+        }
     }
 
     /// Marks the whole block as refused.
@@ -151,6 +192,7 @@ impl<'a> Encoder<'a> {
     pub fn bytes(&mut self, at: usize, bytes: &[u8], what: &'static str) {
         let limit = if what == "string" { self.limits.string } else { self.limits.list };
         if let Some(tail) = self.reserve(at, bytes.len(), 1, limit, what) {
+            self.clear(tail + (bytes.len() & !7)..self.tail);
             self.run(tail, bytes);
             self.spent(OF_WRITING);
         }
@@ -159,7 +201,9 @@ impl<'a> Encoder<'a> {
     /// Writes the descriptor of a list at `at`, reserves its elements in the tail, and returns
     /// their offset. Returns `None` if the list is too long.
     pub fn list(&mut self, at: usize, count: usize, stride: usize) -> Option<usize> {
-        self.reserve(at, count, stride, self.limits.list, "list")
+        let tail = self.reserve(at, count, stride, self.limits.list, "list")?;
+        self.clear(tail..self.tail);
+        Some(tail)
     }
 
     fn reserve(

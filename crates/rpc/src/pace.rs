@@ -82,11 +82,7 @@ impl Pace {
 
 /// Makes `words` words of zeros in pieces. Returns `None` if there is no memory for them.
 pub(crate) fn zeroed(words: usize) -> Option<Vec<u64>> {
-    zeroed_in(Vec::new(), words)
-}
-
-/// Like [`zeroed`], in the memory of `block`, which is empty, as far as it goes.
-pub(crate) fn zeroed_in(mut block: Vec<u64>, words: usize) -> Option<Vec<u64>> {
+    let mut block = Vec::new();
     block.try_reserve_exact(words).ok()?;
     while block.len() < words {
         if !block.is_empty() {

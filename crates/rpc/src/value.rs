@@ -565,6 +565,11 @@ mod tests {
         let mut words = vec![0; block_len(value).div_ceil(8)];
         let len = words.len() * 8;
         Encoder::block(WritableSpan::of_words(&mut words), value, Limits::default(), None).unwrap();
+        // Nothing is left of what the memory held before, whichever bytes the values leave out.
+        let mut over = vec![u64::MAX; words.len() + 2];
+        let room = WritableSpan::of_words(&mut over);
+        Encoder::block_over(room, value, Limits::default()).unwrap();
+        assert_eq!(over.split_at(words.len()), (&words[..], &[0, 0][..]));
         let span = WritableSpan::of_words(&mut words);
         R::get(
             &Decoder::new(

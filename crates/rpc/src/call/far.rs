@@ -6,7 +6,7 @@ use crate::binding::{Binding, ServerLocation};
 use crate::encode::{Encoder, block_len};
 use crate::error::CallError;
 use crate::interface::Limits;
-use crate::pace::zeroed_in;
+use crate::pace::zeroed;
 use crate::server::outcome;
 use crate::value::{Get, Put};
 use std::sync::Arc;
@@ -52,13 +52,19 @@ impl Binding {
                 error: format!("a message over the network has {MOST_BODY} at most"),
             });
         }
-        let words = len.div_ceil(8);
-        let words = zeroed_in(bodies::spare(words).unwrap_or_default(), words);
-        let words = words.ok_or(NoReply::NoMemory { bytes: len })?;
-        let mut block = FrameBody { words, len };
-        if len > 0 {
-            Encoder::block(WritableSpan::of_words(&mut block.words), args, limits, None)?;
-        }
+        let count = len.div_ceil(8);
+        let block = if let Some(words) = bodies::old(count) {
+            let mut block = FrameBody { words, len };
+            Encoder::block_over(WritableSpan::of_words(&mut block.words), args, limits)?;
+            block
+        } else {
+            let words = zeroed(count).ok_or(NoReply::NoMemory { bytes: len })?;
+            let mut block = FrameBody { words, len };
+            if len > 0 {
+                Encoder::block(WritableSpan::of_words(&mut block.words), args, limits, None)?;
+            }
+            block
+        };
         let inner = Arc::downgrade(&self.inner);
         let mut late = || -> LateFrame {
             let inner = inner.clone();
