@@ -8,8 +8,9 @@ use command::running::{KilledMachine, Programs, said, within};
 use command::upcall;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 /// A program, and hosts for it. Files are in the folder of the hosts.
 struct SavedScene {
@@ -95,6 +96,28 @@ impl SavedScene {
         let done = self.save(file);
         assert!(!done.status.success(), "{}", said(&done));
         said(&done)
+    }
+
+    /// `upcall pvm join` with the token in this file, as host c.
+    fn joins(&self, token: &str) -> Child {
+        let mut join = Command::new("timeout");
+        join.arg("60").arg(upcall()).args(["pvm", "join", &self.hosts.address, "--name", "c"]);
+        join.args(["--token-file", token]).env("UPCALL_DIR", self.hosts.folder.path().join("c"));
+        join.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        join.spawn().unwrap()
+    }
+
+    /// The same, once the first process has its request.
+    fn has_asked(&self, token: &str) -> Child {
+        let join = self.joins(token);
+        within(|| asks(join.id()).then_some(()));
+        // The first process answers others, and has the request before that.
+        let wrong = self.hosts.folder.path().join("wrong");
+        fs::write(&wrong, "0123456789abcdef").unwrap();
+        fs::set_permissions(&wrong, PermissionsExt::from_mode(0o600)).unwrap();
+        let refused = self.joins(&wrong.display().to_string()).wait_with_output().unwrap();
+        assert!(said(&refused).contains("another token"), "{}", said(&refused));
+        join
     }
 
     /// The names of all files beside the program.
@@ -216,7 +239,7 @@ fn checkpoints_at_intervals_are_those_of_all_hosts() {
 fn hosts_keep_their_numbers_and_those_that_are_gone_or_new_are_notified() {
     let scene = SavedScene::new("images/returns.c");
     fs::DirBuilder::new().create(scene.hosts.folder.path().join("d")).unwrap();
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    let mode = PermissionsExt::from_mode(0o700);
     fs::set_permissions(scene.hosts.folder.path().join("d"), mode).unwrap();
     // Each host has a umask of its own.
     let mut command = scene.starts_by("case $1 in b) umask 027 ;; *) umask 077 ;; esac");
@@ -356,20 +379,7 @@ fn a_host_that_comes_during_a_checkpoint_waits() {
     let mut save = scene.hosts.command(&["checkpoint", &scene.path("state")]);
     let save = save.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     within(|| is_stopped(far).then_some(()));
-    let joins = |token: &str| {
-        let mut join = Command::new("timeout");
-        join.arg("60").arg(upcall()).args(["pvm", "join", &scene.hosts.address, "--name", "c"]);
-        join.args(["--token-file", token]).env("UPCALL_DIR", scene.hosts.folder.path().join("c"));
-        join.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        join.spawn().unwrap()
-    };
-    let join = joins(&token);
-    within(|| asks(join.id()).then_some(()));
-    // The first process answers others, and has the request before that.
-    let wrong = scene.hosts.folder.path().join("wrong");
-    fs::write(&wrong, "0123456789abcdef").unwrap();
-    let refused = joins(&wrong.display().to_string()).wait_with_output().unwrap();
-    assert!(said(&refused).contains("another token"), "{}", said(&refused));
+    let join = scene.has_asked(&token);
     let shown = scene.hosts.command(&["ps", "--json"]).output().unwrap();
     let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
     assert_eq!(shown[0]["hosts"].as_array().unwrap().len(), 2, "{shown}");
@@ -383,6 +393,30 @@ fn a_host_that_comes_during_a_checkpoint_waits() {
     let done = join.wait_with_output().unwrap();
     assert!(done.status.success(), "{}", said(&done));
     assert!(is_late || scene.files() == ["state"]);
+}
+
+/// A host that asks to come before all tasks of a checkpoint are there waits, and ends no restart.
+#[test]
+#[cfg(debug_assertions)]
+fn a_host_that_comes_during_a_restart_waits() {
+    let scene = SavedScene::new("images/comes.c");
+    let token = scene.hosts.folder.path().join("token").display().to_string();
+    let options = ["-n", "2", "--place", "interleave", "--token-file", &token];
+    let machine = scene.run(&["b"], &options, &["await", "3"]);
+    scene.saved("state");
+    scene.kill(machine);
+    let mut command = scene.restarts("state", &["b"], &["--token-file", &token]);
+    command.env("UPCALL_PVM_FAULT", "1:Restored:stop");
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut machine = KilledMachine(Some(child));
+    let is_stopped = |process: &i32| is_stopped(*process);
+    let far = within(|| scene.hosts.far_processes().into_iter().find(is_stopped));
+    let join = scene.has_asked(&token);
+    signal(far, Signal::CONT);
+    let told = said(&machine.0.take().unwrap().wait_with_output().unwrap());
+    assert_eq!(told.matches("ok: all there").count(), 2, "{told}");
+    let done = join.wait_with_output().unwrap();
+    assert!(done.status.success(), "{}", said(&done));
 }
 
 /// Returns `true` if a process below `timeout` has a connection.

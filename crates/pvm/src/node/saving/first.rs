@@ -101,9 +101,9 @@ impl Node {
         periodic.map(|periodic| periodic.next)
     }
 
-    /// Returns `true` if moves and spawns have to wait.
+    /// Returns `true` if moves, spawns and changes of hosts have to wait.
     pub(in crate::node) fn defers(&self) -> bool {
-        self.saving.first.is_some()
+        self.saving.first.is_some() || self.saving.restores
     }
 
     /// Keeps a request until the machine goes on. Returns it if it need not wait.

@@ -1,4 +1,4 @@
-//! Hosts that are to come or to go while a machine is saved: they wait until it goes on.
+//! Hosts that are to come or to go while a machine is saved or restored: they wait.
 //!
 //! A task's request is in the checkpoint, and is carried out by the machine that goes on from it,
 //! too. Requests of other shells and of hosts are not: they wait for an answer of this machine.
@@ -42,7 +42,7 @@ impl Node {
         }
         let is_petition = |one: &&WaitingForHosts| matches!(one, WaitingForHosts::Petition(_));
         if self.saving.hosts.iter().filter(is_petition).count() >= MOST_PETITIONS {
-            petition.refuse("the machine writes a checkpoint: try again");
+            petition.refuse("the machine writes or restores a checkpoint: try again");
         } else {
             self.saving.hosts.push(WaitingForHosts::Petition(petition));
         }

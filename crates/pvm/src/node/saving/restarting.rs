@@ -39,6 +39,9 @@ impl Node {
         for (rank, name) in checkpoint.names.iter().enumerate().take(self.size()) {
             self.tell(rank, ControlMessage::NextName { name: *name });
         }
+        // A host that comes by itself waits: its processes would look like processes that have
+        // ended.
+        self.saving.restores = true;
         self.saving.missing = ranks.clone();
         for (tid, task) in &checkpoint.tasks {
             let rank = ranks.get(tid).copied().unwrap_or(0);
@@ -60,6 +63,7 @@ impl Node {
             all.entry(*rank).or_default().push(*tid);
         }
         all.iter().for_each(|(rank, tids)| self.announce(*rank, tids));
+        self.saving.restores = false;
         self.go_on(0);
         self.report_restored_hosts(hosts);
         Ok(())
@@ -180,7 +184,9 @@ impl Node {
     }
 
     fn report_restored(&mut self, tid: Tid, refused: Option<Refusal>) {
-        self.tell_first(ControlMessage::Restored { tid, refused });
+        let restored = ControlMessage::Restored { tid, refused };
+        self.moving.before_step(&restored);
+        self.tell_first(restored);
     }
 
     /// In the first process: handles that a task is whole in process `from`, or is not. Only the

@@ -24,6 +24,8 @@ pub(crate) struct NodeSaving {
     pub(crate) hold: Option<Box<TaskHold>>,
     /// Tasks from a checkpoint whose contents arrive.
     pub(crate) restoring: HashMap<Tid, Box<RestoringTask>>,
+    /// In the first process: the machine is being restored from a checkpoint.
+    pub(crate) restores: bool,
     /// Seats of tasks from a checkpoint, which run when the machine goes on.
     pub(crate) restored: Vec<u32>,
     /// In the first process: the checkpoint under way.
