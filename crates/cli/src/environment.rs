@@ -17,7 +17,7 @@ const fn variable(name: &'static str, read_by: &'static str, meaning: &'static s
     Variable { name, read_by, meaning }
 }
 
-pub const VARIABLES: [Variable; 49] = [
+pub const VARIABLES: [Variable; 50] = [
     variable(
         "UPCALL_DIR",
         "all programs",
@@ -182,6 +182,11 @@ pub const VARIABLES: [Variable; 49] = [
         "UPCALL_PVM_BENT",
         "tests",
         "process that bends the tasks that leave it, and a seed (1:7); other builds ignore it",
+    ),
+    variable(
+        "UPCALL_PVM_SAVED",
+        "tests",
+        "bytes that a task of another host may have in a checkpoint; other builds ignore it",
     ),
 ];
 

@@ -22,7 +22,7 @@ mod reading;
 mod writing;
 
 pub(crate) use self::hosts::{CheckpointHosts, RestoredHosts, SavedHost, saved_hosts};
-pub(crate) use self::order::{SectionOrder, TaskSections};
+pub(crate) use self::order::{SectionOrder, SectionRefusal, TaskSections};
 pub(crate) use self::reading::Checkpoint;
 pub(crate) use self::writing::{CheckpointWriter, Written};
 

@@ -45,6 +45,11 @@ const HELD: Duration = Duration::from_secs(7);
 const LONGEST: usize = 1000;
 /// Maximum time between two sections of a process.
 const SENT: Duration = Duration::from_secs(10);
+/// Maximum time until all sections are there, beside the time that the slowest network takes.
+const ALL_SENT: Duration = Duration::from_secs(60);
+/// Number of bytes that the slowest network takes in a second. A hostile process that sends less
+/// would keep the machine from going on.
+const SLOWEST: u64 = 128 << 10;
 
 /// What the first process tells each process about checkpoint `number`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,7 +107,12 @@ enum HoldPhase {
     Settles,
     Stops { missing: RankSet },
     Counts { round: u32, missing: RankSet, all: Count, own: Count, heard_before: Option<u64> },
-    Saves { missing: RankSet },
+    Saves { missing: RankSet, since: Duration, bytes: u64 },
+}
+
+/// Maximum time in which this number of bytes arrive.
+fn time_for(bytes: u64) -> Duration {
+    ALL_SENT.saturating_add(Duration::from_millis(bytes.saturating_mul(1000) / SLOWEST))
 }
 
 impl MachineHold {
@@ -170,7 +180,7 @@ impl MachineHold {
                 all.heard = all.heard.wrapping_add(count.heard);
                 self.counted(own, now)
             }
-            (HeldMessage::Saved(Ok(name)), HoldPhase::Saves { missing }) => {
+            (HeldMessage::Saved(Ok(name)), HoldPhase::Saves { missing, .. }) => {
                 *missing = missing.without(sender);
                 self.names[from] = name;
                 missing.is_empty().then(|| HoldStep::Done(std::mem::take(&mut self.names)))
@@ -205,14 +215,18 @@ impl MachineHold {
         if !all.all_wait || *heard_before != Some(all.sent) {
             return Some(HoldStep::Count(*round + 1));
         }
-        self.phase = HoldPhase::Saves { missing: self.living(RankSet::default()) };
+        let missing = self.living(RankSet::default());
+        self.phase = HoldPhase::Saves { missing, since: now, bytes: 0 };
         self.until = now + SENT;
         Some(HoldStep::Tell(HoldMessage::Save))
     }
 
-    /// A section of some task has arrived.
-    pub(crate) fn got(&mut self, now: Duration) {
-        if matches!(self.phase, HoldPhase::Saves { .. }) {
+    /// A section of some task arrived at this time, and has been passed on to the disk by now. The
+    /// disk may be slow, and no process answers for that.
+    pub(crate) fn got(&mut self, length: u64, arrived: Duration, now: Duration) {
+        if let HoldPhase::Saves { bytes, since, .. } = &mut self.phase {
+            *bytes = bytes.saturating_add(length);
+            *since += now.saturating_sub(arrived);
             self.until = now + SENT;
         }
     }
@@ -223,6 +237,18 @@ impl MachineHold {
             let all = (0..self.size).filter(|rank| missing.contains(*rank)).map(process);
             all.collect::<Vec<_>>().join(", ")
         };
+        if let HoldPhase::Saves { missing, since, bytes } = self.phase
+            && !missing.is_empty()
+            && now.saturating_sub(since) >= time_for(bytes)
+        {
+            return Some(HoldStep::GiveUp(format!(
+                "after {} s the tasks of {} are not here: {bytes} bytes have arrived, and at least \
+                 {} KiB a second are needed",
+                now.saturating_sub(since).as_secs(),
+                names(missing),
+                SLOWEST >> 10
+            )));
+        }
         (now >= self.until).then(|| {
             HoldStep::GiveUp(match self.phase {
                 HoldPhase::Settles => {
@@ -231,7 +257,7 @@ impl MachineHold {
                 }
                 HoldPhase::Stops { missing }
                 | HoldPhase::Counts { missing, .. }
-                | HoldPhase::Saves { missing }
+                | HoldPhase::Saves { missing, .. }
                     if !missing.is_empty() =>
                 {
                     format!("no answer of {}: it is stopped, or in a system call", names(missing))
@@ -426,6 +452,41 @@ mod tests {
         assert_eq!(holding.count(1, own, now), Some(HoldStep::Count(2)));
         assert_eq!(holding.count(2, own, now), Some(HoldStep::Tell(HoldMessage::Save)));
     }
+
+    /// A process that sends a little all the time does not keep the machine from going on.
+    #[test]
+    fn a_process_that_sends_too_slowly_ends_the_attempt() {
+        let process = |rank: Rank| format!("process {rank}");
+        let (own, start) = (Count { all_wait: true, ..Count::default() }, Duration::from_secs(1));
+        let saves = |length: u64| {
+            let mut holding = MachineHold::new(start);
+            holding.settled(2, RankSet::default(), start);
+            for rank in [0, 1] {
+                holding.heard(rank, HeldMessage::Held(Ok(())), own, start);
+            }
+            for round in [1, 2] {
+                holding.count(round, own, start);
+                holding.heard(1, HeldMessage::Counted { round, count: own }, own, start);
+            }
+            let mut seconds = 1..100_000;
+            let late = seconds.find_map(|second| {
+                let now = start + Duration::from_secs(second);
+                holding.got(length, now, now);
+                Some((second, holding.tick(now, process)?))
+            });
+            late.map(|(second, step)| match step {
+                HoldStep::GiveUp(why) => (second, why),
+                step => panic!("{step:?}"),
+            })
+        };
+        assert_eq!(saves(SLOWEST), None);
+        let (second, why) = saves(1).unwrap();
+        assert_eq!(second, ALL_SENT.as_secs());
+        assert!(why.contains("process 0, process 1") && why.contains("60 bytes"), "{why}");
+        // Half of what is needed lasts for twice the time.
+        assert_eq!(saves(SLOWEST / 2).unwrap().0, 2 * ALL_SENT.as_secs());
+    }
+
     #[test]
     fn processes_that_know_of_different_ends_are_not_saved() {
         let now = Duration::ZERO;

@@ -146,6 +146,12 @@ impl TaskSizes {
         self.memory.slots as usize
     }
 
+    /// Maximum number of bytes of a task of another host in a checkpoint: as much as its memory,
+    /// and once more for its messages.
+    pub(crate) fn most_saved(self) -> u64 {
+        2 * self.memory.slots * SLOT_BYTES
+    }
+
     /// Number of tasks for which there are slots.
     pub(crate) fn places(self) -> u32 {
         (SLOTS / self.slots()) as u32

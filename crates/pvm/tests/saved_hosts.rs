@@ -349,7 +349,7 @@ fn tasks_that_another_host_bends_cost_a_checkpoint_or_only_themselves() {
         let done = scene.save("state");
         if !done.status.success() {
             let error = said(&done);
-            assert!(error.contains("process 1 has sent task"), "seed {seed}: {error}");
+            assert!(error.contains("process 1 on host b has sent task"), "seed {seed}: {error}");
             assert!(scene.files().is_empty());
             refused += 1;
             scene.kill(machine);
@@ -363,6 +363,23 @@ fn tasks_that_another_host_bends_cost_a_checkpoint_or_only_themselves() {
         fs::remove_file(scene.path("state")).unwrap();
     }
     assert!(refused > 0);
+}
+
+/// The home takes no more of another host than its tasks can have.
+#[test]
+#[cfg(debug_assertions)]
+fn a_host_that_sends_too_much_costs_the_checkpoint_and_the_machine_goes_on() {
+    let scene = SavedScene::new("images/returns.c");
+    let mut command = scene.hosts.starts(&["b"], &[], &scene.program, &["1"]);
+    command.env("UPCALL_PVM_SAVED", "1000");
+    let machine = ReadyMachine::start(command);
+    let error = scene.not_saved("state");
+    assert!(error.contains("process 1 on host b has sent task"), "{error}");
+    assert!(error.contains("more than 1000 bytes") && error.contains("--memory"), "{error}");
+    assert_eq!(scene.files(), [""; 0]);
+    assert!(scene.hosts.command(&["add", "c"]).status().unwrap().success());
+    let (status, said) = machine.end();
+    assert!(status == Some(0) && said.contains("come: 1, c0000"), "{said}");
 }
 
 /// A host that asks to come while the machine is held waits until it goes on.

@@ -226,8 +226,8 @@ fn stamped(stamp: u64, message: &impl serde::Serialize) -> Vec<u8> {
     postcard::to_extend(message, stamp.to_ne_bytes().to_vec()).unwrap()
 }
 
-/// Sends bent messages to the process with this rank.
-fn bend_all_to(rank: Rank) {
+/// Runs a test of the process with this rank. The other one takes what it answers.
+fn with_node(rank: Rank, test: impl FnOnce(&mut Bent<'_>)) {
     let group = format!("bent-{}", std::process::id());
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -241,6 +241,13 @@ fn bend_all_to(rank: Rank) {
         });
         let mut bent = Bent::new(link(&group, rank), rank, &is_over);
         bent.start_tasks();
+        test(&mut bent);
+    });
+}
+
+/// Sends bent messages to the process with this rank.
+fn bend_all_to(rank: Rank) {
+    with_node(rank, |bent| {
         let limit = Rlimit { current: Some(data() + MOST), ..getrlimit(Resource::Data) };
         setrlimit(Resource::Data, limit).unwrap();
         let samples = controls().iter().map(|one| stamped(1, one)).collect::<Vec<_>>();
@@ -279,4 +286,21 @@ fn bent_messages_of_the_first_process_do_not_end_another_one() {
     if apart("bent_messages_of_the_first_process_do_not_end_another_one") {
         bend_all_to(1);
     }
+}
+
+/// A hostile process keeps its tasks' spawns coming while the machine is saved or restored.
+#[test]
+fn spawns_of_another_host_that_wait_are_one_for_each_task() {
+    if !apart("spawns_of_another_host_that_wait_are_one_for_each_task") {
+        return;
+    }
+    with_node(0, |bent| {
+        bent.node.saving.restores = true;
+        for tid in tids().into_iter().cycle().take(1000) {
+            let plan = TaskSpec { program: "/no/such/program".into(), ..TaskSpec::default() };
+            let (tid, place) = (tid.number(), SpawnPlace::Any);
+            bent.node.heard(1, ControlMessage::Spawn { tid, plan, count: 1, place });
+        }
+        assert_eq!(bent.node.saving.spawns.len(), tids().len());
+    });
 }

@@ -5,9 +5,11 @@
 //! - `UPCALL_PVM_FAULT=RANK:LABEL:kill|stop[:COUNT]`: the process of this rank kills or stops
 //!   itself when it is to carry out an effect of this name, for the COUNT-th time (1 by default).
 //!   Labels are the names of [`MoveEffect`](crate::moves::MoveEffect), of messages in `Tell`, of
-//!   `HasPages`, and of messages for a checkpoint ([`holding`](crate::holding)).
+//!   `HasPages`, of messages for a checkpoint ([`holding`](crate::holding)), and `Restored`.
 //! - `UPCALL_PVM_CONTENTS=sent`: tasks' contents are sent, as if no process could read another
 //!   process's memory. `read`: they are read, as if none could write to it.
+//! - `UPCALL_PVM_SAVED=BYTES`: for a checkpoint, the first process takes no more than this of each
+//!   task of another host.
 //! - `UPCALL_PVM_BENT=RANK:SEED`: the process of this rank is hostile. Of each task that leaves it
 //!   whose contents are sent, it changes one message, and sends the sum of what it has changed. It
 //!   does the same with tasks for a checkpoint.
@@ -26,6 +28,7 @@ pub(crate) struct MoveTrials {
     fault: Option<Fault>,
     contents: TrialContents,
     bends: Option<Bends>,
+    saved: Option<u64>,
 }
 
 /// How a hostile process changes what it sends of tasks.
@@ -94,7 +97,13 @@ impl MoveTrials {
             let random = Shuffle { every, next, random: seed.parse().ok()? };
             (at.parse() == Ok(rank)).then_some(Bends { random, left: None })
         });
-        Self { shuffle, fault, contents, bends }
+        let saved = value("UPCALL_PVM_SAVED").and_then(|value| value.parse().ok());
+        Self { shuffle, fault, contents, bends, saved }
+    }
+
+    /// Number of bytes that a test allows a task of another host in a checkpoint.
+    pub(crate) fn most_saved(&self) -> Option<u64> {
+        self.saved
     }
 
     /// Returns `false` if a test wants the contents of tasks to be sent.

@@ -5,7 +5,7 @@ use super::state::{FirstSaving, Periodic, SaveAsker, Saving, WritingFile};
 use crate::calls::NodeCall;
 use crate::checkpoint::{
     CheckpointEnd, CheckpointError, CheckpointHead, CheckpointWriter, SavedHost, SavedPlace,
-    SectionKind, SectionOrder, TaskSections, Written, saved_hosts, seconds_now,
+    SectionKind, SectionOrder, SectionRefusal, TaskSections, Written, saved_hosts, seconds_now,
 };
 use crate::door::{MachineReply, MachineRequest};
 use crate::holding::{HeldMessage, HoldMessage, HoldStep, MachineHold};
@@ -133,7 +133,12 @@ impl Node {
 
     /// Keeps a spawn until the machine goes on.
     pub(in crate::node) fn defer_spawn(&mut self, spawn: WaitingSpawn) {
-        self.saving.spawns.push(spawn);
+        // A task that waits for an answer asks for nothing else. Its process may.
+        let spawner = spawn.0.filter(|tid| !self.is_console(*tid));
+        let mut waiting = self.saving.spawns.iter().filter_map(|(spawner, ..)| *spawner);
+        if spawner.is_none_or(|tid| waiting.all(|one| one != tid)) {
+            self.saving.spawns.push(spawn);
+        }
     }
 
     /// Does what a checkpoint under way needs from time to time.
@@ -234,6 +239,7 @@ impl Node {
     /// Begins the file, with all that is no task's.
     fn begin_file(&mut self) -> Result<(), CheckpointError> {
         let (waiting, hosts) = (self.waiting_requests(), self.hosts_to_save());
+        let most = self.moving.trials.most_saved().unwrap_or(self.sizes.most_saved());
         let (Some(first), Some(machine), Some(desk), Some(start)) =
             (self.saving.first.as_deref_mut(), &self.machine, &self.desk, &self.saving.start)
         else {
@@ -247,7 +253,9 @@ impl Node {
         // For these types this does not fail.
         writer.section(SectionKind::Head, postcard::to_stdvec(&head).unwrap_or_default());
         writer.section(SectionKind::Machine, postcard::to_stdvec(&saved).unwrap_or_default());
-        (first.writer, first.sections) = (Some(writer), TaskSections::of(saved.tasks()));
+        let own = self.places.rank();
+        let most = |rank| (!self.hosts.are_near(own, rank)).then_some(most);
+        (first.writer, first.sections) = (Some(writer), TaskSections::of(saved.tasks(), most));
         Ok(())
     }
 
@@ -278,29 +286,39 @@ impl Node {
         sum: Option<u64>,
         contents: Vec<u8>,
     ) {
-        let now = self.moving.time();
+        let arrived = self.moving.time();
         let Some(first) = self.saving.first.as_deref_mut() else { return };
         let Some(writer) = &mut first.writer else { return };
-        let order = first.sections.add(from, kind, place);
+        let order = first.sections.add(from, kind, place, contents.len());
         let slots = || {
             let each = self.sizes.slots() as u64;
             Some((u64::from(self.machine.as_ref()?.slot(place.tid)?) * each, each))
         };
         // This process has packed its own tasks itself.
         let is_own = from == self.places.rank();
-        let is_sound = is_own
-            || match kind {
-                SectionKind::Task => slots().map(|slots| SavedContents::of_task(&contents, slots)),
-                _ => Some(SavedContents::of_part(&contents, order == SectionOrder::Last)),
-            } == Some(SavedContents::Sound);
-        if order == SectionOrder::Wrong || !is_sound {
-            return self.give_up(format!("process {from} has sent task {} wrongly", place.tid));
+        let is_sound = |order: SectionOrder| {
+            is_own
+                || match kind {
+                    SectionKind::Task => {
+                        slots().map(|slots| SavedContents::of_task(&contents, slots))
+                    }
+                    _ => Some(SavedContents::of_part(&contents, order == SectionOrder::Last)),
+                } == Some(SavedContents::Sound)
+        };
+        let checked = match order {
+            Ok(order) if !is_sound(order) => Err(SectionRefusal::Wrong),
+            order => order,
+        };
+        if let Err(why) = checked {
+            let process = self.named_process(from);
+            return self.give_up(format!("{process} has sent task {} wrongly: {why}", place.tid));
         }
-        first.holding.got(now);
+        let length = contents.len() as u64;
         let cost = &mut first.saving.cost;
         cost.tasks += u32::from(kind == SectionKind::Task);
-        cost.bytes += contents.len() as u64;
+        cost.bytes += length;
         writer.of_task(kind, place, contents, sum);
+        first.holding.got(length, arrived, self.moving.time());
     }
 
     /// All tasks are on their way to the file: lets the machine go on.
