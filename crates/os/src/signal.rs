@@ -88,6 +88,24 @@ pub unsafe fn hand_on(
     }
 }
 
+/// Blocks a signal for the calling kernel thread.
+///
+/// # Errors
+/// There is no such signal.
+pub fn block(signal: libc::c_int) -> io::Result<()> {
+    // SAFETY: a set of signals is integers only, for which zero is a value.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is valid for a write.
+    done(unsafe { libc::sigemptyset(&raw mut set) })?;
+    // SAFETY: `set` is valid for a write.
+    done(unsafe { libc::sigaddset(&raw mut set, signal) })?;
+    // SAFETY: `set` is valid for a read, and the former set is not asked for.
+    match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
 /// Writes to standard error, also in a signal handler.
 pub fn write_to_stderr(text: &[u8]) {
     // SAFETY: the bytes are live, and the kernel only reads them. If standard error is closed, the

@@ -467,3 +467,48 @@ fn the_file_needs_a_folder_and_a_name() {
     place.saved("folder/state");
     machine.rest();
 }
+
+/// A machine that was killed may have left a file. A later one may have the same process number.
+#[test]
+fn a_file_that_another_machine_has_left_is_in_no_checkpoints_way() {
+    let place = Place::new("images/saved.c");
+    let mut machine = place.run("2", "1", &["100"]);
+    machine.printed("begun");
+    place.saved("state");
+    let left = format!("state.new.{}", machine.child.id());
+    fs::write(place.path(&left), "").unwrap();
+    place.saved("state");
+    assert_eq!(place.files(), ["state".into(), left]);
+    machine.rest();
+}
+
+/// A limit of the size of files, as batch systems set it.
+#[test]
+fn a_file_that_is_too_long_costs_the_checkpoint_and_not_the_machine() {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+    let place = Place::new("images/saved.c");
+    let expected = undisturbed(&place, "2", &["30"]);
+    let mut machine = place.run("2", "1", &["30"]);
+    machine.printed("begun");
+    let process = Pid::from_raw(machine.child.id() as i32);
+    let limit = |current| Rlimit { current, maximum: None };
+    let before = prlimit(process, Resource::Fsize, limit(Some(4096))).unwrap();
+    let error = place.not_saved("state");
+    assert!(error.contains("state: File too large"), "{error}");
+    assert_eq!(place.files(), [""; 0]);
+    prlimit(process, Resource::Fsize, before).unwrap();
+    place.saved("state");
+    assert_eq!(machine.rest(), expected);
+}
+
+/// The owner can read the file, whichever umask a task has.
+#[test]
+fn a_file_has_its_mode_and_not_what_a_task_leaves_of_it() {
+    use std::os::unix::fs::MetadataExt;
+    let place = Place::new("images/masked.c");
+    let mut machine = place.run("1", "1", &[]);
+    machine.printed("begun");
+    place.saved("state");
+    assert_eq!(fs::metadata(place.path("state")).unwrap().mode() & 0o777, 0o600);
+    machine.kill();
+}

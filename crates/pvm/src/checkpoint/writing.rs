@@ -8,13 +8,16 @@ use super::{CheckpointError, PREAMBLE, SavedPlace, SectionKind, SectionWords, WO
 use crate::moves;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, fsync, linkat, open, renameat, unlink};
 use rustix::io::Errno;
+use rustix::process::Signal;
+use std::collections::hash_map::RandomState;
 use std::fs::File;
+use std::hash::BuildHasher;
 use std::io::{self, IoSlice, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use upcall_os::write_back;
+use upcall_os::{signal, write_back};
 
 /// Number of bytes that are written at once: each switch to the thread takes as long as the copy of
 /// a section.
@@ -68,6 +71,8 @@ impl CheckpointWriter {
         let (sender, pieces) = sync_channel(WAITING);
         let to = path.clone();
         let write = move || {
+            // A file that is too long for the limit is an error, and does not end the process.
+            let _ = signal::block(Signal::XFSZ.as_raw());
             // `None`: the checkpoint was given up, and there is nothing to report.
             match write(file, &to, &pieces) {
                 Ok(None) => {}
@@ -287,10 +292,12 @@ impl Drop for Unnamed {
     }
 }
 
-/// A name beside the file's, which no other machine uses.
+/// A name beside the file's, which no other file has. A machine that was killed may have left one,
+/// and had the same process number in another namespace.
 fn other_name(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(format!(".new.{}", std::process::id()));
+    let random = RandomState::new().hash_one(0);
+    name.push(format!(".new.{}.{random:016x}", std::process::id()));
     name.into()
 }
 

@@ -239,6 +239,8 @@ impl Node {
     /// Begins the file, with all that is no task's.
     fn begin_file(&mut self) -> Result<(), CheckpointError> {
         let (waiting, hosts) = (self.waiting_requests(), self.hosts_to_save());
+        // The file gets the mode that the machine wants, and not what a task's umask leaves of it.
+        self.go_home();
         let most = self.moving.trials.most_saved().unwrap_or(self.sizes.most_saved());
         let (Some(first), Some(machine), Some(desk), Some(start)) =
             (self.saving.first.as_deref_mut(), &self.machine, &self.desk, &self.saving.start)
