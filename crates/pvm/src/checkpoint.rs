@@ -218,8 +218,13 @@ pub enum CheckpointError {
         /// The reason.
         why: Refusal,
     },
-    /// A process has ended before the machine went on, or did not answer.
+    /// A process has ended before the machine went on.
     Process,
+    /// A process takes nothing of its tasks, or does not answer.
+    Silent {
+        /// The process, with its host.
+        process: String,
+    },
     /// The addresses of the messages in the checkpoint cannot be used.
     Addresses,
 }
@@ -267,9 +272,12 @@ impl fmt::Display for CheckpointError {
             Self::Task { tid, host, why } => {
                 write!(f, "task {tid} cannot go on on host {host}: {why}")
             }
-            Self::Process => {
-                f.write_str("a process of the machine has ended, or does not answer: try again")
-            }
+            Self::Process => f.write_str("a process of the machine has ended: try again"),
+            Self::Silent { process } => write!(
+                f,
+                "no answer of {process}, which is to have tasks of the checkpoint: it is stopped, \
+                 or its host is overloaded. Try again, or leave its host out"
+            ),
             Self::Addresses => f.write_str(
                 "the addresses of the messages in the checkpoint are taken, or are none",
             ),

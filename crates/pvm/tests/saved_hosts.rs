@@ -436,6 +436,22 @@ fn a_host_that_comes_during_a_restart_waits() {
     assert!(done.status.success(), "{}", said(&done));
 }
 
+/// A process that is stopped has not ended. It keeps no restart from ending.
+#[test]
+#[cfg(debug_assertions)]
+fn a_host_that_does_not_answer_ends_the_restart_and_is_named() {
+    let scene = SavedScene::new("images/streams.c");
+    let machine = scene.streams(&["b"], &["-n", "2", "--place", "interleave"]);
+    scene.saved("state");
+    scene.kill(machine);
+    let mut command = scene.restarts("state", &["b"], &["--patience", "1"]);
+    let done = command.env("UPCALL_PVM_FAULT", "1:Restored:stop").output().unwrap();
+    let said = said(&done);
+    assert!(said.contains("no answer of process 1 on host b"), "{:?}: {said}", done.status);
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    within(|| scene.hosts.far_processes().is_empty().then_some(()));
+}
+
 /// Returns `true` if a process below `timeout` has a connection.
 fn asks(timeout: u32) -> bool {
     let children = fs::read_to_string(format!("/proc/{timeout}/task/{timeout}/children"));

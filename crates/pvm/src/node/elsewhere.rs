@@ -266,7 +266,7 @@ impl Node {
     ///
     /// Without room, the other process may itself wait for room here. So this takes messages that
     /// have arrived, to be handled later.
-    fn makes_room(&mut self, error: &SendError, what: &str) -> bool {
+    pub(super) fn makes_room(&mut self, error: &SendError, what: &str) -> bool {
         match error {
             // The end is also reported as an event.
             SendError::Ended { .. } => false,

@@ -48,11 +48,11 @@ impl Node {
             let packed = task.packed.clone().in_another_machine(crate::node::CONSOLE);
             let contents = postcard::to_stdvec(&packed).unwrap_or_default();
             let parts = task.parts.len() as u32;
-            self.send_restored(rank, PackedHead::Saved { tid: *tid, parts }, &contents);
+            self.send_restored(rank, PackedHead::Saved { tid: *tid, parts }, &contents)?;
             for (at, part) in (0..).zip(&task.parts) {
                 let contents = checkpoint.part(*part)?;
                 let head = PackedHead::SavedPart { tid: *tid, at, sum: moves::sum(&contents) };
-                self.send_restored(rank, head, &contents);
+                self.send_restored(rank, head, &contents)?;
             }
             self.hear();
         }
@@ -88,15 +88,45 @@ impl Node {
         WITHIN.saturating_add(patience.unwrap_or_default())
     }
 
-    fn send_restored(&mut self, rank: Rank, head: PackedHead, contents: &[u8]) {
-        if rank != self.places.rank() {
-            return self.pack_there(rank, &head, contents);
-        }
+    fn send_restored(
+        &mut self,
+        rank: Rank,
+        head: PackedHead,
+        contents: &[u8],
+    ) -> Result<(), CheckpointError> {
         match head {
+            head if rank != self.places.rank() => {
+                return self.pack_in_time(rank, &head, contents);
+            }
             PackedHead::Saved { tid, parts } => self.restore_task(tid, parts, contents),
             PackedHead::SavedPart { tid, at, sum } => self.restore_part((tid, at, sum), contents),
             _ => {}
         }
+        Ok(())
+    }
+
+    /// Sends something of a task to its process, which may be stopped: then it has not ended, and
+    /// takes nothing.
+    fn pack_in_time(
+        &mut self,
+        rank: Rank,
+        head: &PackedHead,
+        contents: &[u8],
+    ) -> Result<(), CheckpointError> {
+        let since = Instant::now();
+        while let Some(link) = &self.link
+            && let Err(error) = link.pack(rank, head, contents)
+            && self.makes_room(&error, "a part of a task")
+        {
+            if since.elapsed() >= self.restored_within() || self.halted {
+                return Err(self.silent(rank));
+            }
+        }
+        Ok(())
+    }
+
+    fn silent(&self, rank: Rank) -> CheckpointError {
+        CheckpointError::Silent { process: self.named_process(rank) }
     }
 
     fn wait_for_restored(&mut self) -> Result<(), CheckpointError> {
@@ -115,8 +145,13 @@ impl Node {
             }
             let Some(link) = &self.link else { return Err(CheckpointError::Process) };
             let has_lost = (0..self.size()).any(|rank| link.is_lost(rank));
-            if has_lost || since.elapsed() >= self.restored_within() || self.halted {
+            if has_lost || self.halted {
                 return Err(CheckpointError::Process);
+            }
+            if let Some(rank) = self.saving.missing.values().next()
+                && since.elapsed() >= self.restored_within()
+            {
+                return Err(self.silent(*rank));
             }
             link.wait(Some(STILL), false);
             self.hear_of_ends();
