@@ -360,6 +360,11 @@ impl Machine {
         self.services.host_added(host, effects);
     }
 
+    /// Returns `true` if a task wants notices about hosts.
+    pub(crate) fn watch_hosts(&self) -> bool {
+        self.services.watch_hosts()
+    }
+
     /// The numbers of the hosts whose end is to be reported to tasks.
     pub(crate) fn watched_hosts(&self) -> BTreeSet<i32> {
         self.services.watched_hosts()

@@ -104,6 +104,11 @@ impl Services {
         self.notices.host_added(host, effects);
     }
 
+    /// Returns `true` if a task wants notices about hosts.
+    pub fn watch_hosts(&self) -> bool {
+        self.notices.watch_hosts()
+    }
+
     /// The numbers of the hosts whose end is to be reported.
     pub fn watched_hosts(&self) -> BTreeSet<i32> {
         self.notices.watched_hosts()

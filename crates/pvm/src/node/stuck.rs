@@ -16,8 +16,12 @@
 //! questions and their answers themselves are not counted. A task that has ended is not counted,
 //! nor is what was sent to it. Only a request from outside (`upcall pvm sig`) makes a task run
 //! without a message. It goes through the first process, which then discards what it knows.
+//!
+//! While a task wants notices about hosts, and hosts may come or go, such a notice may make it run.
+//! So no machine is stuck then.
 
 use super::Node;
+use crate::machine::Machine;
 use crate::remote::{ControlMessage, Count};
 use crate::shown::ShownTask;
 use crate::task::{Task, TaskState};
@@ -88,7 +92,14 @@ impl Node {
             && self.moving.is_quiet()
             && !self.saving.is_at_work()
             && !self.is_open()
+            && !self.awaits_hosts()
             && self.tasks.iter().flatten().all(|task| waits(task))
+    }
+
+    /// In the first process: returns `true` if hosts may come or go, and a task gets a notice then.
+    fn awaits_hosts(&self) -> bool {
+        let watch = |machine: &Machine| self.hosts.are_several() && machine.watch_hosts();
+        self.machine.as_ref().is_some_and(watch)
     }
 
     /// Idle time after which this process asks the others. `None`: there are no others, or it must

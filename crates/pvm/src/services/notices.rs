@@ -117,6 +117,11 @@ impl Notices {
         self.deletes.iter().map(|one| one.host).collect()
     }
 
+    /// Returns `true` if a task wants notices about hosts.
+    pub(super) fn watch_hosts(&self) -> bool {
+        !self.deletes.is_empty() || !self.adds.is_empty()
+    }
+
     /// OP_NOTIFY takes the event, possibly with CANCEL; tag; context; count; and, except for
     /// HOST_ADD and ROUTE_ADD, `count` tids (integers). The answer is the code, and comes before
     /// any notice.
