@@ -32,6 +32,7 @@
 
 use crate::moves::RankSet;
 use crate::remote::Count;
+use crate::shown::readable;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use upcall_message::Rank;
@@ -167,7 +168,7 @@ impl MachineHold {
             }
             (HeldMessage::Held(Err(why)), HoldPhase::Stops { .. })
             | (HeldMessage::Saved(Err(why)), HoldPhase::Saves { .. }) => {
-                Some(HoldStep::GiveUp(readable(&why)))
+                Some(HoldStep::GiveUp(readable(&why, LONGEST)))
             }
             (
                 HeldMessage::Counted { round: of, count },
@@ -266,12 +267,6 @@ impl MachineHold {
             })
         })
     }
-}
-
-/// The text of another process, which may have sent anything.
-fn readable(text: &str) -> String {
-    let shown = |one: char| if one.is_control() { '?' } else { one };
-    text.chars().take(LONGEST).map(shown).collect()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::hosts::MachineHosts;
 use crate::output::Catcher;
 use crate::remote::TaskSpec;
 use crate::services::{Effect, KnownTargets, Services};
+use crate::shown::readable;
 use crate::task::is_spared;
 use crate::tid::{MOST_PROCESSES, Tid};
 use crate::wire::Packet;
@@ -68,6 +69,9 @@ pub enum TaskPlacement {
     /// The first task in the first listed process, and so on, repeating the list.
     List(Vec<usize>),
 }
+
+/// Maximum length of a program's name, in characters.
+const LONGEST_NAME: usize = 255;
 
 /// The process of a task for which there is no room.
 const NOWHERE: Rank = usize::MAX;
@@ -287,6 +291,7 @@ impl Machine {
         program: &str,
     ) -> Option<Started> {
         let open = self.requests.get_mut(&request)?;
+        let program = readable(program, LONGEST_NAME);
         open.waits.retain(|one| *one != rank);
         for (at, slot) in open.slots.remove(&rank).unwrap_or_default().into_iter().enumerate() {
             let named = all.get(at).and_then(|one| Tid::of(one.ok()?));
@@ -300,7 +305,7 @@ impl Machine {
             let plan = &open.plan;
             let entry = TaskEntry {
                 parent: plan.parent,
-                program: program.into(),
+                program: program.clone(),
                 rank,
                 epoch: 0,
                 slot,

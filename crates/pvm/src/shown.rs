@@ -93,6 +93,13 @@ pub struct MachineUse {
     pub stay: Vec<StayingTask>,
 }
 
+/// A text of another process, which may have sent anything: as people can read it, and at most this
+/// number of characters.
+pub(crate) fn readable(text: &str, most: usize) -> String {
+    let shown = |one: char| if one.is_control() { '?' } else { one };
+    text.chars().take(most).map(shown).collect()
+}
+
 /// What a move of a task has cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveCost {

@@ -183,3 +183,13 @@ fn tasks_start_only_in_processes_in_use() {
     // With none in use, all are.
     assert_eq!(places(TaskPlacement::Interleave, vec![]).len(), 3);
 }
+
+/// Another host names the program, once for up to all tasks of a process.
+#[test]
+fn the_name_of_a_program_is_short_and_can_be_shown() {
+    let mut machine = Machine::new(TaskPlacement::Block);
+    let (request, _) = machine.request(None, TaskSpec::default(), 1, 1, None);
+    let (tid, name) = (Tid::new(0, 1), format!("\x1b[2J{}", "x".repeat(1 << 20)));
+    machine.started(request, 0, vec![Ok(tid.number())], &name).unwrap();
+    assert_eq!(machine.program(tid), Some(&*format!("?[2J{}", "x".repeat(251))));
+}
