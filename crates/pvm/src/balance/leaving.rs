@@ -2,7 +2,8 @@
 //!
 //! A state machine without input and output. After each round it gets what keeps the tasks that are
 //! left on a host ([`LeavingHosts::step`]). The processes of the host end when no task is left,
-//! when those that are left have refused to move for [`TRIES`] rounds, or after [`WITHIN`].
+//! when those that are left have refused to move for [`TRIES`] rounds in a row, or after
+//! [`WITHIN`].
 
 use super::HostIndex;
 use super::rounds::LeftTasks;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// Time within which the tasks of a host leave.
 pub(crate) const WITHIN: Duration = Duration::from_secs(60);
-/// Number of rounds in which tasks are tried that refuse to move.
+/// Number of rounds in a row in which tasks are tried that refuse to move.
 pub(super) const TRIES: u32 = 10;
 
 /// See the module.
@@ -54,7 +55,7 @@ impl LeavingHosts {
     /// ends is forgotten.
     pub(crate) fn step(&mut self, host: HostIndex, left: LeftTasks, now: Instant) -> LeaveStep {
         let Some(leaving) = self.0.get_mut(&host) else { return LeaveStep::Ends };
-        leaving.tries = leaving.tries.saturating_add(1);
+        leaving.tries = if left == LeftTasks::Some { leaving.tries.saturating_add(1) } else { 0 };
         let is_over = match left {
             LeftTasks::None => true,
             LeftTasks::Some => leaving.tries >= TRIES,
@@ -96,6 +97,12 @@ mod tests {
         assert_eq!(steps(LeftTasks::Some), TRIES as usize - 1);
         // Tasks that may move very soon are waited for, until time is over.
         assert_eq!(steps(LeftTasks::Soon), 100);
+        // Rounds in which a task may move very soon are no refusals.
+        let mut hosts = LeavingHosts::default();
+        hosts.begin(1, now);
+        for left in [LeftTasks::Soon, LeftTasks::Some].repeat(TRIES as usize) {
+            assert_eq!(hosts.step(1, left, now), LeaveStep::Again);
+        }
         let mut hosts = LeavingHosts::default();
         let until = hosts.begin(1, now);
         assert_eq!(hosts.begin(1, now + WITHIN / 2), until);
