@@ -176,7 +176,8 @@ impl CheckpointReader<'_> {
         let words = words.ok_or_else(|| self.damaged(from, "the first words are wrong"))?;
         self.number += 1;
         let short = || CheckpointError::Short { path: self.path.into(), at: from };
-        if words.length > self.end - self.at {
+        // Another process may make the file longer.
+        if words.length > self.end.saturating_sub(self.at) {
             return Err(short());
         }
         let length = usize::try_from(words.length).map_err(|_| short())?;
@@ -228,6 +229,7 @@ impl CheckpointReader<'_> {
         let (place, rest) =
             postcard::take_from_bytes::<SavedPlace>(contents).map_err(|_| wrong())?;
         ranks.remove(&place.tid).ok_or_else(wrong)?;
+        self.all(at, place.at > 0)?;
         let packed = self.read(at, rest)?;
         tasks.insert(place.tid, SavedTask { packed, parts: Vec::new(), count: place.at });
         Ok(())
