@@ -18,6 +18,8 @@ mod bent_tests;
 mod coming;
 mod control;
 mod elsewhere;
+#[cfg(all(test, not(miri)))]
+mod first_tests;
 mod hosts;
 mod moving;
 mod outside;

@@ -207,7 +207,7 @@ impl Node {
     }
 
     /// Asks for the next moves of the plan, and ends the round after the last one.
-    fn ask_for_moves(&mut self) {
+    pub(super) fn ask_for_moves(&mut self) {
         while let Some(balancing) = &mut self.balancing
             && balancing.open.len() < TOGETHER
             && let Some(PlannedMove { tid, to }) = balancing.queue.pop_front()

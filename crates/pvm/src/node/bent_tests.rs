@@ -76,7 +76,7 @@ impl Random {
 }
 
 /// The tasks that run in process 1.
-fn tids() -> [Tid; 4] {
+pub(super) fn tids() -> [Tid; 4] {
     [1, 2, 3, 4].map(|number| Tid::new(1, number))
 }
 
@@ -107,16 +107,16 @@ fn data() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// Runs a test in a process of its own, which has a limit of memory and handles crashes of tasks.
-/// Returns `true` in that process.
-fn apart(name: &str) -> bool {
+/// Runs a test of a node in a process of its own, which may have a limit of memory and handles
+/// crashes of tasks. Returns `true` in that process.
+pub(super) fn apart(name: &str) -> bool {
     const APART: &str = "UPCALL_TEST_BENT";
     if std::env::var_os(APART).is_some_and(|value| value == name) {
         return true;
     }
     let mut command = Command::new("timeout");
     command.arg("60").arg(std::env::current_exe().unwrap()).env(APART, name);
-    command.args([&format!("node::bent_tests::{name}"), "--exact", "--nocapture"]);
+    command.args([&format!("node::{name}"), "--exact", "--nocapture"]);
     let done = command.output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr);
     let last = said.lines().rev().take(40).collect::<Vec<_>>();
@@ -125,8 +125,8 @@ fn apart(name: &str) -> bool {
 }
 
 /// The node of this process, which gets messages of the other one.
-struct Bent<'a> {
-    node: Node,
+pub(super) struct Bent<'a> {
+    pub(super) node: Node,
     /// Lets the other process end.
     is_over: &'a AtomicBool,
     other: Rank,
@@ -227,7 +227,7 @@ fn stamped(stamp: u64, message: &impl serde::Serialize) -> Vec<u8> {
 }
 
 /// Runs a test of the process with this rank. The other one takes what it answers.
-fn with_node(rank: Rank, test: impl FnOnce(&mut Bent<'_>)) {
+pub(super) fn with_node(rank: Rank, test: impl FnOnce(&mut Bent<'_>)) {
     let group = format!("bent-{}", std::process::id());
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -276,31 +276,14 @@ fn bend_all_to(rank: Rank) {
 
 #[test]
 fn bent_messages_of_another_host_do_not_end_the_first_process() {
-    if apart("bent_messages_of_another_host_do_not_end_the_first_process") {
+    if apart("bent_tests::bent_messages_of_another_host_do_not_end_the_first_process") {
         bend_all_to(0);
     }
 }
 
 #[test]
 fn bent_messages_of_the_first_process_do_not_end_another_one() {
-    if apart("bent_messages_of_the_first_process_do_not_end_another_one") {
+    if apart("bent_tests::bent_messages_of_the_first_process_do_not_end_another_one") {
         bend_all_to(1);
     }
-}
-
-/// A hostile process keeps its tasks' spawns coming while the machine is saved or restored.
-#[test]
-fn spawns_of_another_host_that_wait_are_one_for_each_task() {
-    if !apart("spawns_of_another_host_that_wait_are_one_for_each_task") {
-        return;
-    }
-    with_node(0, |bent| {
-        bent.node.saving.restores = true;
-        for tid in tids().into_iter().cycle().take(1000) {
-            let plan = TaskSpec { program: "/no/such/program".into(), ..TaskSpec::default() };
-            let (tid, place) = (tid.number(), SpawnPlace::Any);
-            bent.node.heard(1, ControlMessage::Spawn { tid, plan, count: 1, place });
-        }
-        assert_eq!(bent.node.saving.spawns.len(), tids().len());
-    });
 }

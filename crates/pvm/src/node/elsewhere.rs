@@ -691,7 +691,7 @@ impl Node {
     // Not inlined: each turn calls `hear_of_lost`, which would get this function's frame.
     #[cold]
     #[inline(never)]
-    fn lost(&mut self, rank: Rank) {
+    pub(super) fn lost(&mut self, rank: Rank) {
         self.count_anew();
         self.link.iter().for_each(MachineLink::leap);
         self.lose_moves(rank);
@@ -715,6 +715,7 @@ impl Node {
         }
         self.effects(effects);
         self.announce_gone();
+        tids.iter().for_each(|tid| self.unbalance(*tid));
         for started in started {
             self.all_started(started);
         }

@@ -5,7 +5,7 @@ use super::super::Node;
 use crate::door::MachineReply;
 use crate::error;
 use crate::machine::Machine;
-use crate::moves::{MoveLimits, NotMoved, Refusal};
+use crate::moves::{MoveEffect, MoveLimits, NotMoved, Refusal};
 use crate::node::seats::NOBODY;
 use crate::remote::ControlMessage;
 use crate::shown::MoveCost;
@@ -46,7 +46,10 @@ impl Node {
             return self.report_move(number, tid, Err(NotMoved::Apart));
         }
         if self.defers() {
-            return self.report_move(number, tid, Err(NotMoved::Saving));
+            let result = Err(NotMoved::Saving);
+            let report = MoveEffect::Report { asker: number, tid, result };
+            // Not at once: the balancer would ask for its next move within this one, and so on.
+            return self.drive(|_, effects| effects.push(report));
         }
         self.at(begun + MoveLimits::default().within, NOBODY);
         self.drive(|moves, effects| moves.request(number, tid, to, now, effects));

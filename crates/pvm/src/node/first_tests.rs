@@ -1,0 +1,80 @@
+//! The first process of a machine over two hosts, whose tasks run on the other one.
+
+use super::bent_tests::{apart, tids, with_node};
+use crate::balance::PlannedMove;
+use crate::hosts::SpawnPlace;
+use crate::ops::OP_NOTIFY;
+use crate::remote::{ControlMessage, TaskSpec};
+use crate::wire::Packet;
+
+/// A hostile process keeps its tasks' spawns coming while the machine is saved or restored.
+#[test]
+fn spawns_of_another_host_that_wait_are_one_for_each_task() {
+    if !apart("first_tests::spawns_of_another_host_that_wait_are_one_for_each_task") {
+        return;
+    }
+    with_node(0, |first| {
+        first.node.saving.restores = true;
+        for tid in tids().into_iter().cycle().take(1000) {
+            let plan = TaskSpec { program: "/no/such/program".into(), ..TaskSpec::default() };
+            let (tid, place) = (tid.number(), SpawnPlace::Any);
+            first.node.heard(1, ControlMessage::Spawn { tid, plan, count: 1, place });
+        }
+        assert_eq!(first.node.saving.spawns.len(), tids().len());
+    });
+}
+
+/// While the machine is saved, no task moves. A plan for very many tasks needs no more stack.
+#[test]
+fn a_plan_that_a_checkpoint_interrupts_ends_however_long_it_is() {
+    if !apart("first_tests::a_plan_that_a_checkpoint_interrupts_ends_however_long_it_is") {
+        return;
+    }
+    with_node(0, |first| {
+        let node = &mut first.node;
+        node.saving.restores = true;
+        let plan = vec![PlannedMove { tid: tids()[0], to: 0 }; 100_000];
+        node.balancing.as_mut().unwrap().begin_moves(plan, None);
+        node.ask_for_moves();
+        let balancing = node.balancing.as_ref().unwrap();
+        assert!(balancing.queue.is_empty() && balancing.open.is_empty() && balancing.moved == 0);
+    });
+}
+
+#[test]
+fn nothing_is_kept_for_balancing_of_tasks_that_end_with_their_process() {
+    if !apart("first_tests::nothing_is_kept_for_balancing_of_tasks_that_end_with_their_process") {
+        return;
+    }
+    with_node(0, |first| {
+        let node = &mut first.node;
+        let balancing = node.balancing.as_mut().unwrap();
+        for tid in tids() {
+            balancing.moves.entry(tid).or_default();
+            balancing.loads.entry(tid).or_default();
+        }
+        node.lost(1);
+        let balancing = node.balancing.as_ref().unwrap();
+        assert!(balancing.moves.is_empty() && balancing.loads.is_empty());
+    });
+}
+
+/// The notice of a host that joins by itself makes a task run that waits for nothing else.
+#[test]
+fn a_machine_whose_tasks_wait_for_hosts_is_not_stuck() {
+    if !apart("first_tests::a_machine_whose_tasks_wait_for_hosts_is_not_stuck") {
+        return;
+    }
+    with_node(0, |first| {
+        let node = &mut first.node;
+        node.timers.clear();
+        assert!(node.all_wait());
+        const HOST_ADD: i32 = 3;
+        for (wanted, is_stuck) in [(-1, false), (0, true)] {
+            let question = Packet::default().ints([HOST_ADD, 7, 0, wanted]).as_bytes().to_vec();
+            let tid = tids()[0].number();
+            node.heard(1, ControlMessage::Ask { tid, op: OP_NOTIFY, question });
+            assert_eq!(node.all_wait(), is_stuck, "{wanted}");
+        }
+    });
+}
