@@ -142,6 +142,8 @@ pub(crate) struct Machine {
     /// Arenas that other processes have been given since they started. No process has one of them
     /// again, even if its process has ended.
     pub(crate) arenas: Vec<ArenaNumber>,
+    /// Number of arenas that each process of another host has asked for.
+    asked_arenas: BTreeMap<Rank, u32>,
     place: TaskPlacement,
     /// The processes in which tasks start. `None`: all.
     used: Option<Vec<Rank>>,
@@ -225,6 +227,15 @@ impl Machine {
             SpawnRequest { spawner, plan, order, slots, started: HashMap::new(), waits },
         );
         (self.last, shares)
+    }
+
+    /// Counts a request of a process of another host for an arena. Returns `true` if it gets one.
+    ///
+    /// There are at most `most` processes. Together they get no more than half of all arenas so.
+    pub(crate) fn allows_arena(&mut self, rank: Rank, most: usize) -> bool {
+        let asked = self.asked_arenas.entry(rank).or_default();
+        *asked = asked.saturating_add(1);
+        *asked as usize <= (ArenaNumber::COUNT as usize / 2 / most.max(1)).max(1)
     }
 
     /// The number of the last request.

@@ -48,6 +48,9 @@ pub struct ArenaNumber(u32);
 static TAKEN: Mutex<[u64; ARENA_COUNT as usize / 64]> = Mutex::new([0; ARENA_COUNT as usize / 64]);
 
 impl ArenaNumber {
+    /// Number of arenas of a machine.
+    pub const COUNT: u32 = ARENA_COUNT as u32;
+
     /// Takes the lowest free number except 0. Returns `None` if all are taken.
     pub fn take() -> Option<Self> {
         (1..ARENA_COUNT as u32).find_map(Self::take_this)

@@ -456,15 +456,7 @@ impl Node {
                     self.all_started(started);
                 }
             }
-            ControlMessage::NeedsArena => {
-                let Some(arena) = ArenaNumber::take() else { return };
-                if from == self.places.rank() {
-                    return add_arena(arena);
-                }
-                let number = arena.number();
-                machine.arenas.push(arena);
-                self.tell(from, ControlMessage::Arena { number });
-            }
+            ControlMessage::NeedsArena => self.give_arena(from),
             ControlMessage::Arrived { tid, cost } => self.note_cost(tid, cost),
             ControlMessage::Held { number, message } => {
                 self.heard_of_hold(from, number, message);
@@ -490,6 +482,22 @@ impl Node {
         }
         self.effects_after(effects, from, &after);
         self.announce_gone();
+    }
+
+    /// In the first process: gives a process another arena, if there is one for it.
+    fn give_arena(&mut self, to: Rank) {
+        let own = self.places.rank();
+        let Self { machine: Some(machine), hosts, .. } = self else { return };
+        if !hosts.are_near(own, to) && !machine.allows_arena(to, hosts.most()) {
+            return;
+        }
+        let Some(arena) = ArenaNumber::take() else { return };
+        if to == own {
+            return add_arena(arena);
+        }
+        let number = arena.number();
+        machine.arenas.push(arena);
+        self.tell(to, ControlMessage::Arena { number });
     }
 
     /// In the first process: announces those of a process's new tasks that were not named there.

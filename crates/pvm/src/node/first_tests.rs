@@ -6,6 +6,7 @@ use crate::hosts::SpawnPlace;
 use crate::ops::OP_NOTIFY;
 use crate::remote::{ControlMessage, TaskSpec};
 use crate::wire::Packet;
+use upcall_ulp::arena::ArenaNumber;
 
 /// A hostile process keeps its tasks' spawns coming while the machine is saved or restored.
 #[test]
@@ -38,6 +39,18 @@ fn a_plan_that_a_checkpoint_interrupts_ends_however_long_it_is() {
         node.ask_for_moves();
         let balancing = node.balancing.as_ref().unwrap();
         assert!(balancing.queue.is_empty() && balancing.open.is_empty() && balancing.moved == 0);
+    });
+}
+
+#[test]
+fn a_process_of_another_host_does_not_take_all_arenas() {
+    if !apart("first_tests::a_process_of_another_host_does_not_take_all_arenas") {
+        return;
+    }
+    with_node(0, |first| {
+        (0..1000).for_each(|_| first.node.heard(1, ControlMessage::NeedsArena));
+        let left = (0..).map_while(|_| ArenaNumber::take()).collect::<Vec<_>>().len();
+        assert!(left > ArenaNumber::COUNT as usize / 2, "{left}");
     });
 }
 
