@@ -371,7 +371,10 @@ impl Node {
         tasks: Vec<ShownTask>,
     ) {
         let looks = self.desk.iter_mut().flat_map(|desk| &mut desk.looks);
-        for look in looks.filter(|look| look.number == number) {
+        // A process reports once.
+        let is_awaited =
+            |look: &&mut TaskSurvey| look.number == number && look.missing.contains(&from);
+        for look in looks.filter(is_awaited) {
             look.missing.retain(|rank| *rank != from);
             look.times.insert(from, time);
             look.tasks.extend(tasks.iter().cloned());
