@@ -273,7 +273,8 @@ impl MachineAcceptor {
             std::thread::sleep(2 * GRACE);
             report_line!(
                 "upcall pvm: the machine is halted by force: it is in a system call for one of its \
-                 tasks, or waits for the reader of what they have written"
+                 tasks, or waits for the reader of what they have written, or for a host that is \
+                 stopped"
             );
             let _ = std::fs::remove_file(socket);
             let _ = kill_process(getpid(), Signal::KILL);

@@ -3,7 +3,7 @@
 //! A file in which something is missing, doubled or in the wrong place is refused when it is read,
 //! and then the former file is gone. So each section is checked before it is written. A section
 //! from another process is also [read](crate::packed::SavedContents). A process that lies about its
-//! own tasks can still make a checkpoint from which these cannot go on.
+//! own tasks can still make a checkpoint from which these cannot go on, and so no task does.
 //!
 //! # Quota
 //! The home writes what other hosts send. Without a bound a hostile host could fill its disk, and
