@@ -14,6 +14,7 @@ use crate::tid::{MOST_PROCESSES, Tid};
 use crate::wire::Packet;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::ops::Range;
 use upcall_message::Rank;
 use upcall_ulp::arena::ArenaNumber;
 use upcall_ulp::slot::SLOTS;
@@ -227,6 +228,11 @@ impl Machine {
             SpawnRequest { spawner, plan, order, slots, started: HashMap::new(), waits },
         );
         (self.last, shares)
+    }
+
+    /// Returns `true` if tasks are being started in one of these processes.
+    pub(crate) fn starts_in(&self, ranks: &Range<Rank>) -> bool {
+        self.requests.values().flat_map(|open| &open.waits).any(|rank| ranks.contains(rank))
     }
 
     /// Counts a request of a process of another host for an arena. Returns `true` if it gets one.

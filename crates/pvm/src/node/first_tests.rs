@@ -1,5 +1,7 @@
 //! The first process of a machine over two hosts, whose tasks run on the other one.
 
+use super::Node;
+use super::balancing::HostLeave;
 use super::bent_tests::{apart, tids, with_node};
 use crate::balance::PlannedMove;
 use crate::hosts::SpawnPlace;
@@ -89,5 +91,33 @@ fn a_machine_whose_tasks_wait_for_hosts_is_not_stuck() {
             node.heard(1, ControlMessage::Ask { tid, op: OP_NOTIFY, question });
             assert_eq!(node.all_wait(), is_stuck, "{wanted}");
         }
+    });
+}
+
+/// The tasks of a spawn that is under way leave a host that is removed, too.
+#[test]
+fn a_host_on_which_tasks_are_being_started_does_not_end_before_they_have_left() {
+    let name = "a_host_on_which_tasks_are_being_started_does_not_end_before_they_have_left";
+    if !apart(&format!("first_tests::{name}")) {
+        return;
+    }
+    with_node(0, |first| {
+        let node = &mut first.node;
+        for tid in tids() {
+            let (tid, sent) = (tid.number(), Vec::new());
+            node.heard(1, ControlMessage::Ended { tid, status: 0, catcher: None, sent });
+        }
+        assert_eq!(node.begin_to_leave(1), HostLeave::AtOnce);
+        node.spawn_at(None, TaskSpec::default(), 1, SpawnPlace::On(1));
+        assert!(matches!(node.begin_to_leave(1), HostLeave::By(_)));
+        let is_leaving = |node: &Node| !node.balancing.as_ref().unwrap().leaving.is_empty();
+        node.step_leaving_hosts();
+        assert!(is_leaving(node));
+        // The task was not started.
+        let request = node.machine.as_ref().unwrap().last_request();
+        let all = vec![Err(-7)];
+        node.heard(1, ControlMessage::Started { request, all, name: String::new() });
+        node.step_leaving_hosts();
+        assert!(!is_leaving(node));
     });
 }

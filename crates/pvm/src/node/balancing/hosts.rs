@@ -7,7 +7,7 @@
 
 use super::super::Node;
 use crate::balance::leaving::LeaveStep;
-use crate::balance::rounds::{BalancingRounds, RefusedMove, RoundPhase, Spread};
+use crate::balance::rounds::{BalancingRounds, LeftTasks, RefusedMove, RoundPhase, Spread};
 use crate::hosts::changes::HostState;
 use crate::machine::{Machine, TaskEntry};
 use crate::moves::NotMoved;
@@ -77,7 +77,7 @@ impl Node {
     /// A host is to be removed. Its tasks leave before its processes end, if the machine balances.
     pub(in crate::node) fn begin_to_leave(&mut self, host: usize) -> HostLeave {
         let is_new = self.state_of_host(host) == HostState::Stays;
-        let (has_tasks, size) = (!self.tasks_on(host).is_empty(), self.size());
+        let (has_tasks, size) = (self.left_on(host) != LeftTasks::None, self.size());
         let Self { balancing: Some(balancing), hosts, .. } = self else {
             return HostLeave::AtOnce;
         };
@@ -102,11 +102,11 @@ impl Node {
 
     /// At the end of a round: ends the processes of hosts that leave and whose tasks have left, or
     /// cannot leave.
-    pub(super) fn step_leaving_hosts(&mut self) {
+    pub(in crate::node) fn step_leaving_hosts(&mut self) {
         let now = Instant::now();
         let leaving = self.balancing.as_ref().map(|one| one.leaving.all()).unwrap_or_default();
         for host in leaving {
-            let left = self.how_left(&self.tasks_on(host));
+            let left = self.left_on(host);
             let Some(balancing) = &mut self.balancing else { return };
             if balancing.leaving.step(host, left, now) == LeaveStep::Ends {
                 self.end_left_host(host);
@@ -142,6 +142,15 @@ impl Node {
             report_line!("upcall pvm: {tid} ({program}) ends with host {name}: {why}");
         }
         self.end_host(host);
+    }
+
+    /// How the tasks on a host can leave. Tasks that are being started there leave soon.
+    fn left_on(&self, host: usize) -> LeftTasks {
+        let ranks = self.hosts.ranks(host);
+        match self.machine.as_ref().is_some_and(|machine| machine.starts_in(&ranks)) {
+            true => LeftTasks::Soon,
+            false => self.how_left(&self.tasks_on(host)),
+        }
     }
 
     fn tasks_on(&self, host: usize) -> Vec<(Tid, &TaskEntry)> {
