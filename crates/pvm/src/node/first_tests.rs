@@ -5,6 +5,7 @@ use super::balancing::HostLeave;
 use super::bent_tests::{apart, tids, with_node};
 use crate::balance::PlannedMove;
 use crate::hosts::SpawnPlace;
+use crate::moves::{NotMoved, Pin};
 use crate::ops::OP_NOTIFY;
 use crate::remote::{ControlMessage, TaskSpec};
 use crate::wire::Packet;
@@ -119,5 +120,30 @@ fn a_host_on_which_tasks_are_being_started_does_not_end_before_they_have_left() 
         node.heard(1, ControlMessage::Started { request, all, name: String::new() });
         node.step_leaving_hosts();
         assert!(!is_leaving(node));
+    });
+}
+
+/// A call of a task takes a while, and there is time until the host ends.
+#[test]
+fn a_host_does_not_end_while_a_task_there_ends_a_call_and_would_leave() {
+    let name = "a_host_does_not_end_while_a_task_there_ends_a_call_and_would_leave";
+    if !apart(&format!("first_tests::{name}")) {
+        return;
+    }
+    with_node(0, |first| {
+        let node = &mut first.node;
+        assert!(matches!(node.begin_to_leave(1), HostLeave::By(_)));
+        let mut leaves_after = |pin: Pin| {
+            let balancing = node.balancing.as_mut().unwrap();
+            let all = tids().map(|tid| (tid, NotMoved::Pinned(pin)));
+            balancing.refusals.extend(all);
+            let is_over = |node: &Node| node.balancing.as_ref().unwrap().leaving.is_empty();
+            (0..100).find(|_| {
+                node.step_leaving_hosts();
+                is_over(node)
+            })
+        };
+        assert_eq!(leaves_after(Pin::Call), None);
+        assert_eq!(leaves_after(Pin::Wish), Some(9));
     });
 }

@@ -10,7 +10,7 @@ use crate::balance::leaving::LeaveStep;
 use crate::balance::rounds::{BalancingRounds, LeftTasks, RefusedMove, RoundPhase, Spread};
 use crate::hosts::changes::HostState;
 use crate::machine::{Machine, TaskEntry};
-use crate::moves::NotMoved;
+use crate::moves::{NotMoved, Pin};
 use crate::report::report_line;
 use crate::shown::MoveCost;
 use crate::tid::Tid;
@@ -144,12 +144,19 @@ impl Node {
         self.end_host(host);
     }
 
-    /// How the tasks on a host can leave. Tasks that are being started there leave soon.
+    /// How the tasks on a host can leave. Tasks that are being started there leave soon, and so do
+    /// tasks that are pinned by a call which they have begun.
     fn left_on(&self, host: usize) -> LeftTasks {
-        let ranks = self.hosts.ranks(host);
-        match self.machine.as_ref().is_some_and(|machine| machine.starts_in(&ranks)) {
+        let (ranks, tasks) = (self.hosts.ranks(host), self.tasks_on(host));
+        let starts = self.machine.as_ref().is_some_and(|machine| machine.starts_in(&ranks));
+        let refusals = self.balancing.as_ref().map(|one| &one.refusals);
+        let why = |tid: &Tid| refusals.and_then(|all| all.get(tid));
+        let is_calling = |(tid, _): &(Tid, &TaskEntry)| {
+            matches!(why(tid), Some(NotMoved::Pinned(Pin::Call | Pin::Inside)))
+        };
+        match starts || tasks.iter().any(is_calling) {
             true => LeftTasks::Soon,
-            false => self.how_left(&self.tasks_on(host)),
+            false => self.how_left(&tasks),
         }
     }
 
