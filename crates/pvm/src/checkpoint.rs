@@ -279,7 +279,8 @@ impl fmt::Display for CheckpointError {
                  or its host is overloaded. Try again, or leave its host out"
             ),
             Self::Addresses => f.write_str(
-                "the addresses of the messages in the checkpoint are taken, or are none",
+                "the addresses of the messages in the checkpoint are taken, or are none: restart \
+                 it in fewer processes",
             ),
         }
     }

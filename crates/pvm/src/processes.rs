@@ -84,7 +84,7 @@ pub(crate) struct Others {
 
 /// Arenas for the processes with these ranks.
 fn arenas(ranks: &Range<Rank>) -> Result<Vec<ArenaNumber>, NotRun> {
-    let no_arena = || io::Error::other("all addresses for messages are taken");
+    let no_arena = || io::Error::other("all addresses for messages are taken: start fewer");
     let taken = ranks.clone().map(|_| ArenaNumber::take().ok_or_else(no_arena));
     taken.collect::<Result<_, _>>().map_err(NotRun::Process)
 }
