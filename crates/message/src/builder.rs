@@ -336,7 +336,7 @@ impl GroupBuilder {
         }
         member.watch(door).map_err(unable("the clerk's thread"))?;
         point(Point::MemberForms);
-        let mut left = FormingTimeout::new(self.patience, handlers.interruptible());
+        let mut left = FormingTimeout::new(self.patience, handlers.checks());
         let roster = self.find_others(&member, &handlers, &mut left)?;
         let mut pids = Vec::new();
         // The others count on this member now: a temporary lack does not end its membership.

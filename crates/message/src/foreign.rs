@@ -5,7 +5,7 @@
 //! is checked here when a message is sent, and again, on a copy, when it has arrived. A message
 //! that does not match the signature of its kind is a violation by its sender.
 
-use crate::forming::Interruptible;
+use crate::forming::WaitChecks;
 use crate::group::Group;
 use crate::kinds::{Handlers, MOST_KINDS, OWN};
 use crate::message::Kind;
@@ -217,11 +217,11 @@ impl Handlers {
             .any(|one| one.as_ref().is_some_and(|ask| ask()))
     }
 
-    /// Whether a callback can end the wait in which the member joins.
-    pub(crate) fn interruptible(&self) -> Interruptible {
+    /// How often the wait in which the member joins checks whether it has to end.
+    pub(crate) fn checks(&self) -> WaitChecks {
         match (&self.interruption, &self.join_interruption) {
-            (None, None) => Interruptible::No,
-            _ => Interruptible::Yes,
+            (None, None) => WaitChecks::Rarely,
+            _ => WaitChecks::Often,
         }
     }
 }

@@ -29,7 +29,7 @@ pub const MOST_MEMBERS: usize = account::MOST;
 /// leader is still there.
 pub(crate) const LOOK: Duration = Duration::from_millis(200);
 
-/// Maximum time between two checks of a wait that nobody can interrupt, and that ends by itself
+/// Maximum time between two checks of a wait that no callback can end, and that ends by itself
 /// when another member comes. Such a wait may last for days, and each check costs processor time.
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
 
@@ -43,18 +43,18 @@ pub(crate) struct FormingTimeout {
     longest: Duration,
 }
 
-/// Whether a callback of the program can end a wait.
+/// How often a wait checks whether it has to end: often if a callback of the program can end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Interruptible {
-    Yes,
-    No,
+pub(crate) enum WaitChecks {
+    Often,
+    Rarely,
 }
 
 impl FormingTimeout {
-    pub(crate) fn new(time: Duration, interruptible: Interruptible) -> Self {
-        let longest = match interruptible {
-            Interruptible::Yes => LOOK,
-            Interruptible::No => LONGEST_LOOK,
+    pub(crate) fn new(time: Duration, checks: WaitChecks) -> Self {
+        let longest = match checks {
+            WaitChecks::Often => LOOK,
+            WaitChecks::Rarely => LONGEST_LOOK,
         };
         Self { time, looked: Instant::now(), rest: LOOK, longest }
     }
@@ -453,7 +453,7 @@ mod tests {
 
     #[test]
     fn the_time_to_wait_passes_only_while_the_process_runs() {
-        let mut left = FormingTimeout::new(Duration::from_secs(1), Interruptible::Yes);
+        let mut left = FormingTimeout::new(Duration::from_secs(1), WaitChecks::Often);
         let start = left.looked;
         assert_eq!(left.slice(), LOOK);
         assert!(!left.is_over(start + LOOK) && left.time == Duration::from_millis(800));
@@ -463,14 +463,14 @@ mod tests {
         assert!(!left.is_over(later + LOOK + LOOK / 2));
         assert_eq!(left.slice(), LOOK / 2);
         assert!(left.is_over(later + 2 * LOOK));
-        assert!(!FormingTimeout::new(Duration::MAX, Interruptible::Yes).is_over(later));
+        assert!(!FormingTimeout::new(Duration::MAX, WaitChecks::Often).is_over(later));
     }
 
     #[test]
-    fn a_wait_that_nobody_can_interrupt_checks_less_and_less_often() {
+    fn a_wait_that_no_callback_can_end_checks_less_and_less_often() {
         let hour = Duration::from_secs(3600);
-        let checks = |interruptible| {
-            let mut left = FormingTimeout::new(hour, interruptible);
+        let count_of = |checks| {
+            let mut left = FormingTimeout::new(hour, checks);
             let (mut now, mut count) = (left.looked, 0);
             loop {
                 now += left.rest();
@@ -480,10 +480,10 @@ mod tests {
                 }
             }
         };
-        assert_eq!(checks(Interruptible::Yes), 5 * 3600);
-        assert!((720..740).contains(&checks(Interruptible::No)));
+        assert_eq!(count_of(WaitChecks::Often), 5 * 3600);
+        assert!((720..740).contains(&count_of(WaitChecks::Rarely)));
         // A stop passes for two checks.
-        let mut left = FormingTimeout::new(hour, Interruptible::No);
+        let mut left = FormingTimeout::new(hour, WaitChecks::Rarely);
         assert!(!left.is_over(left.looked + hour) && left.time == hour - 2 * LOOK);
     }
 

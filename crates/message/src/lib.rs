@@ -52,6 +52,7 @@ mod bringing;
 mod buffering;
 mod builder;
 mod collectives;
+mod deadline;
 mod door;
 mod error;
 mod event;

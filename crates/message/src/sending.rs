@@ -1,8 +1,9 @@
 //! Sending: the direct way, and what happens where there is no room.
 
 use crate::buffering::OwnBuffers;
+use crate::deadline::SendDeadline;
 use crate::error::SendError;
-use crate::far::{RoomWait, SentPast};
+use crate::far::SentPast;
 use crate::link::{MemberLink, Outward, Why, answer_within};
 use crate::message::Kind;
 use crate::payload::{Payload, Writer};
@@ -124,31 +125,6 @@ impl<T: Payload + ?Sized> SendRequest<'_, T> {
             Obstacle::NoMemory(error) => return SendError::NoMemory { rank, error },
         };
         if let SendDeadline::None = self.patience { SendError::Full } else { why }
-    }
-}
-
-/// How long a sender waits for room.
-#[derive(Clone, Copy)]
-enum SendDeadline {
-    None,
-    Until(Instant),
-    Endless,
-}
-
-impl SendDeadline {
-    fn for_room(self) -> RoomWait {
-        match self {
-            Self::None | Self::Until(_) => RoomWait::Never,
-            Self::Endless => RoomWait::Shortly,
-        }
-    }
-
-    fn is_over(self) -> bool {
-        match self {
-            Self::None => true,
-            Self::Until(end) => Instant::now() >= end,
-            Self::Endless => false,
-        }
     }
 }
 

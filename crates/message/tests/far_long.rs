@@ -35,7 +35,7 @@ fn across(member: impl Fn(GroupBuilder) + Sync) {
     });
 }
 
-/// A message that nobody else sends: its number, and bytes that follow from it.
+/// A message of its own: its number, and bytes that follow from it.
 fn message(number: u64) -> Vec<u8> {
     let dice = number.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
     // Short ones, those of some segments' parts, and some that are longer than a segment.
@@ -87,7 +87,7 @@ fn messages_of_all_lengths_arrive_in_order_and_before_a_barrier() {
     });
 }
 
-/// The receiver's process holds what has come, and the sender's the rest.
+/// The receiver's process holds what has arrived, and the sender's process holds the rest.
 #[test]
 fn a_receiver_that_takes_nothing_for_a_while_loses_nothing() {
     const COUNT: u64 = 400;

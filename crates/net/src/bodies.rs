@@ -35,8 +35,8 @@ pub fn spare(words: usize) -> Option<Vec<u64>> {
     Some(list)
 }
 
-/// So many words of memory, if some is kept, with the contents of earlier bodies. The caller
-/// overwrites all of them: an earlier body may have been for somebody else.
+/// Memory for `words` words, if some is kept, with the contents of earlier bodies. The caller
+/// overwrites all of them: an earlier body may have been for another peer.
 pub fn old(words: usize) -> Option<Vec<u64>> {
     let mut list = take_kept(words)?;
     // There is as much memory.

@@ -40,9 +40,9 @@ use std::time::{Duration, Instant};
 
 /// Maximum number of bytes of records that a peer has not acknowledged.
 pub const WINDOW: u64 = 1 << 20;
-/// Number of bytes received after which they are acknowledged, if no record is sent anyway. The peer
-/// need not wait for it. A receiver of messages gives room back after half of the window, which
-/// acknowledges as well, so it sends no record for this alone.
+/// Number of bytes received after which they are acknowledged, if no record is sent anyway. The
+/// peer need not wait for it. A receiver of messages gives room back after half of the window,
+/// which acknowledges as well. So it sends no record for this alone.
 const ACKNOWLEDGE: u64 = WINDOW * 5 / 8;
 /// Number of bytes that are prepared for the connection at a time.
 const PREPARED: u64 = (64 << 10) + 1;

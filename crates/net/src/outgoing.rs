@@ -16,9 +16,9 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-/// Number of bytes of a body that are sent before the receiver has allowed any: a body of 1 MiB, with
-/// what belongs to it. A sender that had to wait for the first permission would do nothing for a
-/// round trip, and be woken.
+/// Number of bytes of a body that are sent before the receiver has allowed any: a body of 1 MiB,
+/// with what belongs to it. A sender that had to wait for the first permission would do nothing for
+/// a round trip, and be woken.
 pub const UNASKED: usize = (1 << 20) + (64 << 10);
 
 /// Length from which a piece of a body is not copied, in bytes. A copy of a short one costs less

@@ -72,8 +72,8 @@ pub const JUDGED_AGAIN: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Number of bytes that are written, without a pause for others who want the lock.
 const WRITTEN: usize = 256 << 10;
-/// Maximum number of bytes that the sender of a message writes at once, if nobody else wants the
-/// lock. The driver writes the rest, which may wait for the sender's processor.
+/// Maximum number of bytes that the sender of a message writes at once, if no other thread wants
+/// the lock. The driver writes the rest, and may wait for the sender's processor.
 const MOST_WRITTEN: usize = 2 << 20;
 /// Number of bytes that the kernel holds and has not sent, beyond which it takes no more. A message
 /// that is sent next waits for these bytes.
@@ -277,8 +277,8 @@ impl Wire {
             return Ok(());
         }
         *self.attend.lock() = Some(attend);
-        // Held until the driver is known here: its first turn waits for that. A turn that writes much
-        // has to tell the driver to go on.
+        // Held until the driver is known here: its first turn waits for that. A turn that writes
+        // much has to tell the driver to go on.
         let mut core = self.core();
         let driven = match LinkDriver::take_in(self) {
             Ok(driven) => driven,

@@ -30,8 +30,7 @@ pub struct Encoder<'a> {
 pub(crate) enum RoomContents {
     /// Nothing that is secret to the reader of the block.
     Own,
-    /// Other blocks, perhaps for somebody else. So the encoder clears the bytes that no value
-    /// writes.
+    /// Other blocks, perhaps for another peer. So the encoder clears bytes that no value writes.
     Foreign,
 }
 

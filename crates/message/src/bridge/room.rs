@@ -27,8 +27,8 @@ pub(crate) struct SendRoom {
 impl SendRoom {
     /// Returns `true` if a message of this many bytes may be sent now.
     ///
-    /// A long message may be sent when less than half of the window is under way: the
-    /// receiving side gives back no less.
+    /// A long message may be sent when less than half of the window is under way. The receiving
+    /// side gives back no less.
     pub(crate) fn allows(&self, bytes: usize) -> bool {
         let under_way = self.under_way.load(Ordering::SeqCst);
         under_way + bytes as u64 <= WINDOW || under_way < GIVEN
@@ -117,7 +117,8 @@ impl ReceiveRoom {
         if allowed { Ok(()) } else { Err(NoSuchRoom) }
     }
 
-    /// Bytes were passed on to the member, or taken by it. Returns the room to give back, if it is enough by now.
+    /// Bytes were passed on to the member, or taken by it. Returns the room to give back, if it is
+    /// enough by now.
     pub(crate) fn passed(&self, bytes: usize) -> Option<u64> {
         let passed = self.passed.fetch_add(bytes as u64, Ordering::SeqCst) + bytes as u64;
         if passed < GIVEN {

@@ -1,10 +1,10 @@
 //! Payloads that the sender hands to a receiver of its own process, in place of writing them in the
 //! queue's memory.
 //!
-//! The queue holds the header of such a message, marked by [`WRAP`](super::WRAP), and nothing else of it. So a
-//! long payload is not copied, and order and counts are those of the queue. The two ends have a list
-//! in common, to which the sender adds a payload before it launches the message. The receiver takes
-//! it from there when it first reads the header, which it loads with acquire.
+//! The queue holds the header of such a message, marked by [`WRAP`](super::WRAP), and nothing else
+//! of it. So a long payload is not copied, and order and counts are those of the queue. The two
+//! ends have a list in common, to which the sender adds a payload before it launches the message.
+//! The receiver takes it from there when it first reads the header, which it loads with acquire.
 //!
 //! A receiver whose sender is another process has no list. To it such a header is a violation.
 
@@ -15,7 +15,7 @@ use upcall_os::lock::KernelMutex;
 
 /// A payload that was handed over. The receiver drops it when it disposes of the message.
 pub trait HandedPayload: fmt::Debug + Send + Sync {
-    /// The payload, and whatever else follows in its last word.
+    /// The payload, and what fills its last word.
     fn words(&self) -> &[u64];
 }
 

@@ -2,14 +2,13 @@
 //!
 //! A message in the queue is written there, and copied to the body of a frame, mostly on another
 //! thread. A long one is written to the body of a frame at once, and its sender gives it to the
-//! link. That is possible whenever nothing is left in the queue: the sender of the queue is this
-//! thread, and the lock of the outward way keeps all others from moving messages meanwhile. So
-//! order is as in the queue. Both ends of the queue count the message, because barriers are made of
-//! these counts.
+//! link. That is possible if nothing is left in the queue. The sender of the queue is this thread,
+//! and the lock of the outward way keeps all other threads from moving messages. So order is as in
+//! the queue. Both ends of the queue count the message, because barriers are made of these counts.
 //!
-//! The other side gives room back for many messages at a time. While its room is used up, the sender
-//! reads the links by itself for a short time: messages that waited in the queue would cost both
-//! copies, and the sender cannot leave the queue as long as it writes faster than the link takes.
+//! The other side gives room back for many messages at a time. While its room is used up, the
+//! sender reads the links by itself for a short time. Messages that waited in the queue would cost
+//! both copies, and a sender that writes faster than the link takes never finds the queue empty.
 
 use super::super::batch;
 use super::super::outward::OutwardQueue;
@@ -79,8 +78,8 @@ impl FarPair {
     }
 }
 
-/// Time for which a sender polls for room: a receiver that keeps up gives room back for four long
-/// messages at a time. One that does not is no reason to poll: then messages go through the queue.
+/// Time for which a sender polls for room. A receiver that keeps up gives room back for eight
+/// messages of 64 KiB at a time. For a slower receiver, messages go through the queue.
 const ROOM_WITHIN: Duration = Duration::from_micros(250);
 
 /// A wait for room in which this thread reads the links, so that no other has to be woken.
