@@ -99,8 +99,14 @@ impl<'a> Encoder<'a> {
         encoder.fault.map_or(Ok(()), Err)
     }
 
+    /// A block in pieces begins: it takes `len` bytes from `at` on, and clears those between its
+    /// pieces.
+    pub(crate) fn begin_pieces(&mut self, at: usize, len: usize) {
+        self.tail = self.tail.max(at + len);
+    }
+
     /// Sets bytes to zero, if they may be of another block.
-    fn clear(&mut self, bytes: Range<usize>) {
+    pub(crate) fn clear(&mut self, bytes: Range<usize>) {
         const ZEROS: [u8; 4096] = [0; 4096];
         if self.contents == RoomContents::Own {
             return;

@@ -55,10 +55,18 @@ impl Put for Pieces<'_> {
     }
 
     fn put(&self, encoder: &mut Encoder<'_>, at: usize) {
-        encoder.run(at, self.fixed);
-        for (start, bytes) in self.tail {
+        encoder.begin_pieces(at, self.len);
+        let fixed = (0, self.fixed);
+        let pieces = || std::iter::once(&fixed).chain(self.tail);
+        // Pieces in another order may have gaps anywhere.
+        let mut end = if pieces().is_sorted_by_key(|(start, _)| start) { 0 } else { self.len };
+        encoder.clear(at..at + end);
+        for (start, bytes) in pieces() {
+            encoder.clear(at + end..at + start);
             encoder.run(at + start, bytes);
+            end = end.max(start + bytes.len());
         }
+        encoder.clear(at + end..at + self.len);
     }
 }
 
@@ -313,3 +321,28 @@ impl<'a> Decoder<'a> {
 }
 
 const _: () = assert!(piece(INLINE) == INLINE);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interface::Limits;
+    use upcall_shm::span::WritableSpan;
+
+    #[test]
+    fn between_pieces_nothing_is_left_of_the_block_before() {
+        let (fixed, first, last) = (&[1; 9][..], &[2; 7][..], &[3; 16][..]);
+        let orders = [[(24, first), (40, last)], [(40, last), (24, first)]];
+        for tail in &orders {
+            let block = Pieces { fixed, tail, len: 56 };
+            let mut words = [u64::MAX; 9];
+            let room = WritableSpan::of_words(&mut words);
+            Encoder::block_over(room, &block, Limits::default()).unwrap();
+            let found: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            let mut expected = [0; 72];
+            expected[..9].copy_from_slice(fixed);
+            expected[24..31].copy_from_slice(first);
+            expected[40..56].copy_from_slice(last);
+            assert_eq!(found, expected);
+        }
+    }
+}
