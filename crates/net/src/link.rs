@@ -41,9 +41,9 @@ use std::time::{Duration, Instant};
 /// Maximum number of bytes of records that a peer has not acknowledged.
 pub const WINDOW: u64 = 1 << 20;
 /// Number of bytes received after which they are acknowledged, if no record is sent anyway. The
-/// peer need not wait for it. A receiver of messages gives room back after half of the window,
+/// peer need not wait for it. A receiver of messages gives room back after three quarters of it,
 /// which acknowledges as well. So it sends no record for this alone.
-const ACKNOWLEDGE: u64 = WINDOW * 5 / 8;
+const ACKNOWLEDGE: u64 = WINDOW * 7 / 8;
 /// Number of bytes that are prepared for the connection at a time.
 const PREPARED: u64 = (64 << 10) + 1;
 /// Maximum number of bytes for the connection in pieces: those that are prepared, and the last

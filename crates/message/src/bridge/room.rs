@@ -14,7 +14,7 @@ pub(crate) const WINDOW: u64 = 1 << 20;
 
 /// Number of bytes after which room is given back. To give it costs the receiver a system call, and
 /// the sender a wake.
-const GIVEN: u64 = WINDOW / 2;
+const GIVEN: u64 = WINDOW * 3 / 4;
 
 /// The sending side's knowledge of the receiving side's room.
 #[derive(Debug, Default)]
@@ -27,8 +27,8 @@ pub(crate) struct SendRoom {
 impl SendRoom {
     /// Returns `true` if a message of this many bytes may be sent now.
     ///
-    /// A long message may be sent when less than half of the window is under way. The receiving
-    /// side gives back no less.
+    /// A long message may be sent when less than three quarters of the window are under way. The
+    /// receiving side gives back no less.
     pub(crate) fn allows(&self, bytes: usize) -> bool {
         let under_way = self.under_way.load(Ordering::SeqCst);
         under_way + bytes as u64 <= WINDOW || under_way < GIVEN

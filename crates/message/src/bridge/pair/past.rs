@@ -78,7 +78,7 @@ impl FarPair {
     }
 }
 
-/// Time for which a sender polls for room. A receiver that keeps up gives room back for eight
+/// Time for which a sender polls for room. A receiver that keeps up gives room back for twelve
 /// messages of 64 KiB at a time. For a slower receiver, messages go through the queue.
 const ROOM_WITHIN: Duration = Duration::from_micros(250);
 
