@@ -2,8 +2,9 @@
 //!
 //! The receiving side writes messages to the queue of its member, which may take them slowly or not
 //! at all. It holds at most [`WINDOW`] bytes that it could not write, and one message that is
-//! longer than that. It gives room back after each quarter of the window. So a sender on another
-//! host is slowed, and finally stopped, as one on the same host is ([`crate::proto::flow`]).
+//! longer than that. Long messages stay in its memory, and count until the member has taken them.
+//! It gives room back after each three quarters of the window. So a sender on another host is
+//! slowed, and finally stopped, as one on the same host is ([`crate::proto::flow`]).
 //!
 //! There is no input or output here.
 
