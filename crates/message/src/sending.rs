@@ -3,7 +3,7 @@
 use crate::buffering::OwnBuffers;
 use crate::deadline::SendDeadline;
 use crate::error::SendError;
-use crate::far::SentPast;
+use crate::far::{RoomWait, SentPast};
 use crate::link::{MemberLink, Outward, Why, answer_within};
 use crate::message::Kind;
 use crate::payload::{Payload, Writer};
@@ -38,6 +38,8 @@ impl<T: Payload + ?Sized> Sending for SendRequest<'_, T> {
 
     fn attempt(&mut self) -> Result<Sent<(), SendError>, SendError> {
         let (group, to, value) = (self.group, self.to, self.value);
+        // Other threads of a virtual processor would not run while this one polls.
+        let wait = if group.blocks_a_thread() { RoomWait::Never } else { self.patience.for_room() };
         let way = group.way_to(to, |link| {
             let message = (self.kind.index, value.size());
             let launch = |draft: Draft<'_, Mailbag>| {
@@ -49,9 +51,7 @@ impl<T: Payload + ?Sized> Sending for SendRequest<'_, T> {
                 return Attempt::TooLong { most };
             }
             // The bridge would find the segment empty, and the sender would leave it.
-            if !self.has_diverted
-                && link.send_past(self.kind, value, self.patience.for_room()) == SentPast::Yes
-            {
+            if !self.has_diverted && link.send_past(self.kind, value, wait) == SentPast::Yes {
                 return Attempt::Launched(());
             }
             let buffers = OwnBuffers { group, to };
@@ -157,13 +157,14 @@ impl Group {
     ///
     /// # Blocking
     /// Waits for room, not for the receiver. In the queue it waits no longer than the group's
-    /// [timeout](crate::GroupBuilder::timeout): then messages go to a buffer. For each MiB of the
-    /// buffer beyond two, it waits up to 8 ms more if the receiver is on another host. If this
-    /// member has used up its share of that ([`GroupBuilder::limit`](crate::GroupBuilder::limit)),
-    /// if little memory is left, or without a timeout, it waits until the receiver has taken some
-    /// messages, without limit: the receiver may be slow, or stopped. The first message to each
-    /// member takes some 0.1 ms more, and 5 ms if that member is stopped. A message from a member
-    /// to itself is there at once.
+    /// [timeout](crate::GroupBuilder::timeout): then messages go to a buffer. A message of 16 KiB or
+    /// more to another host waits up to 0.25 ms for room there before it goes to the queue. For each
+    /// MiB of the buffer beyond two, it waits up to 8 ms more if the receiver is on another host. If
+    /// this member has used up its share of that
+    /// ([`GroupBuilder::limit`](crate::GroupBuilder::limit)), if little memory is left, or without a
+    /// timeout, it waits until the receiver has taken some messages, without limit: the receiver may
+    /// be slow, or stopped. The first message to each member takes some 0.1 ms more, and 5 ms if
+    /// that member is stopped. A message from a member to itself is there at once.
     ///
     /// While it waits, it runs the handlers of the messages that arrive, as [`poll`](Self::poll)
     /// does, so members that flood each other make progress. It runs none in an [atomic
