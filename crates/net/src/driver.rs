@@ -19,6 +19,10 @@
 //! and the bell is one of the descriptors that the thread waits for. So the thread either has seen
 //! the alarm, or is rung.
 //!
+//! A turn that leaves bytes to write makes the socket report when it takes more. For that the
+//! connection has to know its driver. So it is given to the driver under its own lock, for which
+//! its first turn waits. Else that turn could leave bytes that no later event would move.
+//!
 //! The last thread that stops polling makes the sockets' set report again, after its last round. If
 //! a socket has reported by then, the kernel finds the set readable when it is made to report, and
 //! wakes the driver's thread. What a round has left over, and an end that it has found, are entered
