@@ -231,7 +231,7 @@ impl LinkDriver {
     }
 
     fn remove(&self, number: u64) -> Option<Arc<Wire>> {
-        // Its alarms stay until they are due: numbers are not used again.
+        // Its alarms stay until they come first: numbers are not used again.
         self.state().wires.remove(&number)
     }
 
@@ -366,6 +366,12 @@ impl LinkDriver {
             // The last thread that polls rings the bell.
             RoundsLeft::Turns if state.pollers == 0 => return Some(Duration::ZERO),
             RoundsLeft::Turns | RoundsLeft::Nothing => {}
+        }
+        // Alarms of connections that have ended would wake the thread one by one.
+        while let Some(&alarm @ (_, number)) = state.alarms.first()
+            && !state.wires.contains_key(&number)
+        {
+            state.alarms.remove(&alarm);
         }
         state.sleeps = state.alarms.first().map(|&(at, _)| at).into_iter().chain(lingers).min();
         state.sleeps.map(|at| at.saturating_duration_since(Instant::now()))

@@ -153,3 +153,27 @@ fn what_comes_without_a_round_is_read_when_nobody_polls_any_more() {
     }
     drop((client, server));
 }
+
+#[test]
+fn alarms_of_connections_that_have_ended_do_not_wake_the_driver() {
+    let ending: Vec<_> = (0..20).map(|_| ends()).collect();
+    let stays = ends();
+    let driver = DRIVER.lock().as_ref().map(|(_, driver)| driver.clone()).unwrap();
+    for (client, _server, heard) in &ending {
+        client.hang_up();
+        assert!(matches!(heard.recv_timeout(HANG), Ok(Heard::End(_))));
+    }
+    let begun = Instant::now();
+    let is_for_the_living = || {
+        let state = driver.state();
+        let first = state.alarms.first();
+        first.is_some_and(|(at, number)| {
+            state.wires.contains_key(number) && state.sleeps == Some(*at)
+        })
+    };
+    while !is_for_the_living() {
+        assert!(begun.elapsed() < HANG, "{:?}", driver.state().alarms);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(stays);
+}
