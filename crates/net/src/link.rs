@@ -48,7 +48,7 @@ const ACKNOWLEDGE: u64 = WINDOW * 7 / 8;
 const PREPARED: u64 = (64 << 10) + 1;
 /// Maximum number of bytes for the connection in pieces: those that are prepared, and the last
 /// record of them. After a cut more bytes may wait.
-const MOST_OUTPUT: usize = (64 + 16) << 10;
+pub const MOST_OUTPUT: usize = (64 + 16) << 10;
 
 /// Time over which messages that have begun must make progress.
 pub const GRACE: Duration = Duration::from_secs(10);
@@ -334,12 +334,17 @@ impl HostLink {
         Ok(self.kept.unsent())
     }
 
-    /// The next bytes for the connection, in as many pieces as `pieces` has room for. The first one
-    /// is the beginning of what [`output`](Self::output) returns. Returns the number of pieces.
+    /// The next bytes for the connection, in as many pieces as `pieces` has room for, and at most
+    /// `most` of them. The first piece is the beginning of what [`output`](Self::output) returns.
+    /// Returns the number of pieces.
     ///
     /// # Errors
     /// There is no memory.
-    pub fn output_pieces<'a>(&'a mut self, pieces: &mut [IoSlice<'a>]) -> Result<usize, LinkError> {
+    pub fn output_pieces<'a>(
+        &'a mut self,
+        pieces: &mut [IoSlice<'a>],
+        most: usize,
+    ) -> Result<usize, LinkError> {
         if self.output()?.is_empty() {
             return Ok(0);
         }
@@ -347,7 +352,7 @@ impl HostLink {
             *first = IoSlice::new(&self.hello);
             return Ok(1);
         }
-        let (mut count, mut room) = (0, MOST_OUTPUT);
+        let (mut count, mut room) = (0, most.min(MOST_OUTPUT));
         for (piece, unsent) in pieces.iter_mut().zip(self.kept.unsent_pieces()) {
             let now = unsent.len().min(room);
             *piece = IoSlice::new(&unsent[..now]);

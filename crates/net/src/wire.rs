@@ -41,7 +41,7 @@ use crate::attend::{Attend, dispatch, take};
 use crate::driver::{LinkDriver, READS};
 use crate::frame::{FrameBody, FrameHeader, FrameKind};
 use crate::identity::{Fingerprint, HostName};
-use crate::link::HostLink;
+use crate::link::{HostLink, MOST_OUTPUT};
 use crate::lost::Lost;
 use crate::outgoing::{BufferOwner, GivenUp, MessageLane, OutMessage};
 use crate::record::SessionKey;
@@ -78,6 +78,11 @@ const MOST_WRITTEN: usize = 2 << 20;
 /// Number of bytes that the kernel holds and has not sent, beyond which it takes no more. A message
 /// that is sent next waits for these bytes.
 const UNSENT: u32 = 256 << 10;
+
+/// Length from which the sender of a message writes one record of it alone at first. The receiver
+/// wakes from that while the rest is encrypted.
+const WAKES_EARLY: usize = 512 << 10;
+const FIRST_WRITTEN: usize = 16 << 10;
 
 /// Maximum number of pieces that are written at once: four records of a long message and some short
 /// ones.
@@ -332,8 +337,9 @@ impl Wire {
         if core.closing {
             return Some(message);
         }
+        let first = if message.body.len >= WAKES_EARLY { FIRST_WRITTEN } else { MOST_OUTPUT };
         core.link.send(lane, message);
-        self.flush_up_to(core, MOST_WRITTEN);
+        self.flush_up_to(core, first, MOST_WRITTEN);
         None
     }
 
@@ -400,16 +406,22 @@ impl Wire {
 
     /// Writes what the kernel takes now, and drops what is sent.
     fn flush(&self, core: MutexGuard<'_, WireCore>) -> WroteAll {
-        self.flush_up_to(core, WRITTEN)
+        self.flush_up_to(core, MOST_OUTPUT, WRITTEN)
     }
 
-    /// The same, but beyond [`WRITTEN`] up to `most` bytes unless others want the lock.
-    fn flush_up_to(&self, mut core: MutexGuard<'_, WireCore>, most: usize) -> WroteAll {
+    /// The same, but beyond [`WRITTEN`] up to `most` bytes unless others want the lock. At first it
+    /// writes `first` bytes at most.
+    fn flush_up_to(
+        &self,
+        mut core: MutexGuard<'_, WireCore>,
+        first: usize,
+        most: usize,
+    ) -> WroteAll {
         let (mut alarm, mut wrote) = (None, WroteAll::Yes);
         if !core.closing && !core.blocked {
             let others = || self.wanted.load(Ordering::Relaxed) > 0;
             let goes_on = |written| written < WRITTEN || written < most && !others();
-            let written = core.write(&self.stream, goes_on);
+            let written = core.write(&self.stream, first, goes_on);
             wrote = *written.as_ref().unwrap_or(&WroteAll::Yes);
             // After a turn the socket is writable, which it reports at once, unless the driver
             // waited for that already. Then this is the driver, which goes on.
@@ -531,10 +543,11 @@ impl WireCore {
     }
 
     /// Writes until the kernel takes no more, all is written, or `goes_on` ends it after so many
-    /// bytes.
+    /// bytes. At first it writes `first` bytes at most.
     fn write(
         &mut self,
         stream: &TcpStream,
+        first: usize,
         goes_on: impl Fn(usize) -> bool,
     ) -> Result<WroteAll, Lost> {
         let mut written = 0;
@@ -543,7 +556,8 @@ impl WireCore {
                 return Ok(WroteAll::Full);
             }
             let mut pieces = [IoSlice::new(&[]); PIECES];
-            let count = self.link.output_pieces(&mut pieces)?;
+            let most = if written == 0 { first } else { MOST_OUTPUT };
+            let count = self.link.output_pieces(&mut pieces, most)?;
             if count == 0 {
                 return Ok(WroteAll::Yes);
             }

@@ -350,7 +350,7 @@ fn pieces_of_the_output_are_bounded_also_after_a_cut() {
     pair.server.put(&mut pair.down, HELLO);
     pair.deliver_down(usize::MAX).unwrap();
     let mut pieces = [std::io::IoSlice::new(&[]); 16];
-    let count = pair.client.link.output_pieces(&mut pieces).unwrap();
+    let count = pair.client.link.output_pieces(&mut pieces, MOST_OUTPUT).unwrap();
     let bytes = pieces[..count].iter().map(|piece| piece.len()).sum::<usize>();
     assert_eq!(bytes, super::MOST_OUTPUT);
 }
