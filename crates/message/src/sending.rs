@@ -157,14 +157,14 @@ impl Group {
     ///
     /// # Blocking
     /// Waits for room, not for the receiver. In the queue it waits no longer than the group's
-    /// [timeout](crate::GroupBuilder::timeout): then messages go to a buffer. A message of 16 KiB or
-    /// more to another host waits up to 0.25 ms for room there before it goes to the queue. For each
-    /// MiB of the buffer beyond two, it waits up to 8 ms more if the receiver is on another host. If
-    /// this member has used up its share of that
-    /// ([`GroupBuilder::limit`](crate::GroupBuilder::limit)), if little memory is left, or without a
-    /// timeout, it waits until the receiver has taken some messages, without limit: the receiver may
-    /// be slow, or stopped. The first message to each member takes some 0.1 ms more, and 5 ms if
-    /// that member is stopped. A message from a member to itself is there at once.
+    /// [timeout](crate::GroupBuilder::timeout): then messages go to a buffer. A message of 16 KiB
+    /// or more to another host waits up to 0.25 ms for room there before it goes to the queue. For
+    /// each MiB of the buffer beyond two, it waits up to 8 ms more if the receiver is on another
+    /// host. If this member has used up its share of that
+    /// ([`GroupBuilder::limit`](crate::GroupBuilder::limit)), if little memory is left, or without
+    /// a timeout, it waits until the receiver has taken some messages, without limit: the receiver
+    /// may be slow, or stopped. The first message to each member takes some 0.1 ms more, and 5 ms
+    /// if that member is stopped. A message from a member to itself is there at once.
     ///
     /// While it waits, it runs the handlers of the messages that arrive, as [`poll`](Self::poll)
     /// does, so members that flood each other make progress. It runs none in an [atomic

@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(counts(), [1, 1]);
     }
 
-    /// A sender in another process cannot hand anything over, whatever it writes.
+    /// A sender in another process can hand nothing over.
     #[test]
     fn without_a_list_or_a_payload_such_a_header_is_a_violation() {
         let broken = |incoming: &mut Incoming<Mailbag>| {

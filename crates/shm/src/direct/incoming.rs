@@ -76,7 +76,7 @@ impl<M: QueueMemory> Incoming<M> {
         self.taken
     }
 
-    /// Counts a message that has come another way while the queue was empty ([`Outgoing::skip`]).
+    /// Counts a message that came another way while the queue was empty ([`Outgoing::skip`]).
     pub fn skip(&mut self) {
         self.taken += 1;
     }
