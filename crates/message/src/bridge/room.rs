@@ -189,7 +189,7 @@ mod tests {
         send.sent(WINDOW as usize);
         assert!(!send.allows_or_waits(8));
         assert_eq!(send.freed(GIVEN), Ok(SenderWaits::Yes));
-        assert_eq!(send.freed(GIVEN), Ok(SenderWaits::No));
+        assert_eq!(send.freed(WINDOW - GIVEN), Ok(SenderWaits::No));
         assert!(send.allows_or_waits(8));
     }
 }
