@@ -11,6 +11,8 @@
 //!   ([`opening`]). The connection, or what a cut has left of it, is the *way* ([`way`]). A pair
 //!   whose connection is lost is opened again ([`reopening`]) while both sides have patience. After
 //!   that the other member has ended.
+//! - Long messages go past both queues: the sender writes them into the body of a frame, and the
+//!   receiver reads them in the body that has arrived.
 //! - Messages travel in batches ([`batch`]). The reports of barriers and reductions, which are
 //!   words beside a queue, travel between the messages that were sent before and after them.
 //! - Messages that a member does not take wait on the sender's host, but for a window ([`room`]).

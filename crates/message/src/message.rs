@@ -37,7 +37,8 @@ impl<T: ?Sized> fmt::Debug for Kind<T> {
     }
 }
 
-/// A message in shared memory.
+/// A message, where it has arrived: in shared memory, or in memory of this process if it is a long
+/// one of another host.
 #[derive(Debug)]
 pub struct Message<'a, 'q> {
     from: Rank,

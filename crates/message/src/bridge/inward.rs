@@ -1,11 +1,11 @@
 //! From a sender on another host to the queue of its receiver here.
 
 use super::batch::{self, message_at};
-use super::pair::FarPair;
 use crate::Rank;
 use crate::far::LONG;
 use crate::member::{Member, MemberEvent};
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
@@ -93,12 +93,17 @@ struct InwardQueue {
     ringer: Ringer,
 }
 
+/// The way back to the sender, which gets room once the member has taken a message.
+pub(super) trait RoomGiver: fmt::Debug + Send + Sync {
+    /// Gives room for so many bytes back, once it is enough.
+    fn gives_room(&self, bytes: usize);
+}
+
 /// The body of one long message, which the member reads where it is.
 #[derive(Debug)]
 struct HandedBody {
     body: FrameBody,
-    /// Where it came from.
-    pair: Weak<FarPair>,
+    room: Weak<dyn RoomGiver>,
 }
 
 impl HandedPayload for HandedBody {
@@ -110,8 +115,8 @@ impl HandedPayload for HandedBody {
 /// The member has taken the message, which makes room for others.
 impl Drop for HandedBody {
     fn drop(&mut self) {
-        if let Some(pair) = self.pair.upgrade() {
-            pair.gives_room(self.body.len);
+        if let Some(room) = self.room.upgrade() {
+            room.gives_room(self.body.len);
         }
     }
 }
@@ -165,10 +170,14 @@ impl Inward {
 
     /// Passes on what waits, as far as the member has room. Returns the number of bytes of messages
     /// that were passed on, without those that the member has yet to take.
-    pub(super) fn pass_on(&mut self, member: &Member, from: &Weak<FarPair>, now: Instant) -> usize {
-        let Some(pair) = from.upgrade() else { return 0 };
+    pub(super) fn pass_on(
+        &mut self,
+        member: &Member,
+        (from, room): (Rank, &Weak<dyn RoomGiver>),
+        now: Instant,
+    ) -> usize {
         let mut done = PassedOn::default();
-        let passed = self.pass(member, &pair, &mut done);
+        let passed = self.pass(member, (from, room), &mut done);
         if done.any
             && let Some(queue) = &self.queue
         {
@@ -180,8 +189,8 @@ impl Inward {
                 // Later calls find that the member knows.
                 if let Some(lost) = self.lost.as_mut().and_then(PairLost::tell) {
                     member.tell(match lost {
-                        None => MemberEvent::Ended(pair.rank),
-                        Some(what) => MemberEvent::Broke(pair.rank, what),
+                        None => MemberEvent::Ended(from),
+                        Some(what) => MemberEvent::Broke(from, what),
                     });
                 }
             }
@@ -194,7 +203,12 @@ impl Inward {
         done.bytes
     }
 
-    fn pass(&mut self, member: &Member, pair: &Arc<FarPair>, done: &mut PassedOn) -> Passed {
+    fn pass(
+        &mut self,
+        member: &Member,
+        (from, room): (Rank, &Weak<dyn RoomGiver>),
+        done: &mut PassedOn,
+    ) -> Passed {
         while let Some(first) = self.waiting.front_mut() {
             if self.drops {
                 if let FarArrival::Messages { body, at } = first {
@@ -205,7 +219,7 @@ impl Inward {
             }
             let queue = match &mut self.queue {
                 Some(queue) => queue,
-                None => match InwardQueue::open(member, pair.rank) {
+                None => match InwardQueue::open(member, from) {
                     Ok(queue) => self.queue.insert(queue),
                     Err(_) => return Passed::Waits,
                 },
@@ -217,7 +231,7 @@ impl Inward {
                         let (kind, len, next) = (message.kind, message.payload.len(), message.next);
                         let is_alone = *at == 0 && next == body.words.len() && len >= LONG;
                         let wrote = match is_alone {
-                            true => queue.hand(kind, len, body, pair),
+                            true => queue.hand(kind, len, body, room),
                             false => queue.write(kind, message.payload),
                         };
                         match wrote {
@@ -279,11 +293,11 @@ impl InwardQueue {
         kind: u16,
         len: usize,
         body: &mut FrameBody,
-        pair: &Arc<FarPair>,
+        room: &Weak<dyn RoomGiver>,
     ) -> WroteMessage {
         self.launch(0, |queue, handed| {
             queue.hand((kind, len as u32), handed, || {
-                Arc::new(HandedBody { body: std::mem::take(body), pair: Arc::downgrade(pair) })
+                Arc::new(HandedBody { body: std::mem::take(body), room: room.clone() })
             })
         })
     }

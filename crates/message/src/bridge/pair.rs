@@ -8,7 +8,7 @@ mod past;
 
 use super::batch;
 use super::home::{AGAIN, BridgeHome, LONGEST};
-use super::inward::{FarArrival, FirstEnd, Inward, PairLost};
+use super::inward::{FarArrival, FirstEnd, Inward, PairLost, RoomGiver};
 use super::outward::{OutwardQueue, Pumped, decode};
 use super::pace::{MovedBy, SendPace};
 use super::requests::PairReply;
@@ -204,20 +204,13 @@ impl FarPair {
     fn pass_on(&self, now: Instant) -> Option<Instant> {
         let member = self.home.member.upgrade()?;
         let mut inward = self.inward.lock();
-        let bytes = inward.pass_on(&member, &self.this, now);
+        let this: Weak<dyn RoomGiver> = self.this.clone();
+        let bytes = inward.pass_on(&member, (self.rank, &this), now);
         let due = inward.due();
         if bytes > 0 {
             self.gives_room(bytes);
         }
         due
-    }
-
-    /// Gives the other side room for so many bytes of messages, once it is enough.
-    pub(super) fn gives_room(&self, bytes: usize) {
-        if let Some(room) = self.receive_room.passed(bytes) {
-            let body = FrameBody { words: vec![room], len: 8 };
-            self.way.send(PairLane::Room, FrameKind::Room, body);
-        }
     }
 
     /// Judges a message that begins.
@@ -468,6 +461,15 @@ impl FarPair {
         self.inward.lock().ends(lost);
         self.pass_on(Instant::now());
         self.home.rouse();
+    }
+}
+
+impl RoomGiver for FarPair {
+    fn gives_room(&self, bytes: usize) {
+        if let Some(room) = self.receive_room.passed(bytes) {
+            let body = FrameBody { words: vec![room], len: 8 };
+            self.way.send(PairLane::Room, FrameKind::Room, body);
+        }
     }
 }
 
