@@ -19,7 +19,8 @@
 //! Only the kernel reports a death. A member that waits for a dead one, in a barrier or reduction,
 //! gives the step up, and reports that to all that may wait for it; they do the same. So no member
 //! waits for a report that never comes, whichever of them die before they have reported. A report
-//! that was made before the death counts.
+//! that was made before the death counts. Two members on different hosts that have lost each other,
+//! and live, end the steps of those that have both in the same way ([`parting`](crate::parting)).
 
 use crate::collectives::hosts::Crossing;
 use crate::error::{RunError, SendError};
@@ -46,7 +47,8 @@ impl Group {
     /// # Errors
     /// [`RunError::Lost`]: a member ended or broke the protocol before it came. All members
     /// learn of that, and neither this barrier nor a later one holds. [`RunError::GivenUp`]: the
-    /// same, but only another member reports it.
+    /// same, but only another member reports it. [`RunError::Parted`]: two members on different
+    /// hosts have lost each other, and this one has both; no later barrier holds either.
     ///
     /// After any other error the members still wait for this one, and the next call goes on with
     /// the same barrier. [`RunError::Unhandled`]: a message that was sent here before its sender
@@ -268,6 +270,7 @@ impl Group {
         let reported =
             || barrier.reported().map(|(by, missed)| (missed, self.given_up(by, missed)));
         known()
+            .or_else(|| self.parted())
             .or_else(reported)
             .or_else(|| Some((member, RunError::Lost(self.lost(member)?))))
             .or_else(|| {
@@ -309,7 +312,7 @@ impl Group {
         if !self.tells_all() {
             return Ok(());
         }
-        let missing = self.barriers().missing.borrow().clone();
+        let missing = self.barriers().missing.borrow().clone().or_else(|| self.parted());
         missing.map_or(Ok(()), |(missed, error)| Err(self.is_missed(missed, error)))
     }
 
@@ -317,6 +320,11 @@ impl Group {
     /// further step. They do the same.
     pub(crate) fn is_missed(&self, missed: Rank, error: RunError) -> RunError {
         *self.barriers().missing.borrow_mut() = Some((missed, error.clone()));
+        // Each of two that are parted misses the other one.
+        let missed_by = |reader: Rank| match error {
+            RunError::Parted { one, other } if reader == missed => one.max(other),
+            _ => missed,
+        };
         let (rank, size) = (self.rank(), self.size());
         let next = steps::rounds(size).map(|step| (rank + step) % size);
         let any = (0..if self.tells_all() { size } else { 0 }).filter(|other| *other != rank);
@@ -325,7 +333,7 @@ impl Group {
             // A member that cannot be reached for lack of resources learns of it when this one
             // ends.
             let _ = self.way_to(other, |link| {
-                link.steps.report_missing(missed);
+                link.steps.report_missing(missed_by(other));
                 link.reported();
             });
         }

@@ -15,6 +15,7 @@
 //!   receiver reads them in the body that has arrived.
 //! - Messages travel in batches ([`batch`]). The reports of barriers and reductions, which are
 //!   words beside a queue, travel between the messages that were sent before and after them.
+//! - A member that loses another one reports that to all others over their links ([`losses`]).
 //! - Messages that a member does not take wait on the sender's host, but for a window ([`room`]).
 //!   So a sender that floods a receiver on another host is stopped as on one host.
 //! - Members find each other at an address ([`meeting`]), and admit only processes of hosts that
@@ -22,9 +23,9 @@
 //!   join after the group has formed ([`late`]).
 //!
 //! A module imports only from modules above it in this list: [`batch`], [`room`], [`pace`],
-//! [`pass`], [`admitted`]; [`home`], [`way`], [`requests`], [`inward`], [`outward`]; [`pair`],
-//! [`reopening`], [`opening`], [`late`], [`gate`], [`admission`], [`thread`], [`applying`],
-//! [`petitioning`], [`meeting`].
+//! [`pass`], [`losses`], [`admitted`]; [`home`], [`way`], [`requests`], [`inward`], [`outward`];
+//! [`pair`], [`reopening`], [`opening`], [`late`], [`gate`], [`admission`], [`thread`],
+//! [`applying`], [`petitioning`], [`meeting`].
 //!
 //! # Threads
 //! The bridge has a thread ([`thread`]), which sleeps at a post as a receiver of messages does. The
@@ -51,6 +52,7 @@ mod gate;
 mod home;
 mod inward;
 mod late;
+mod losses;
 mod meeting;
 mod opening;
 mod outward;

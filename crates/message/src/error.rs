@@ -445,6 +445,15 @@ pub enum RunError {
         /// The member that it misses.
         missed: Rank,
     },
+    /// Two other members have lost each other, and both live ([`Event::Parted`]). So they cannot
+    /// both take part in a barrier, reduction or collective operation, and none holds any more.
+    /// Messages with both go on.
+    Parted {
+        /// The member with the lower rank.
+        one: Rank,
+        /// The other member.
+        other: Rank,
+    },
     /// A message has no handler; it waits, and so do those of its sender behind it.
     Unhandled {
         /// The sender.
@@ -494,6 +503,14 @@ impl fmt::Display for RunError {
             Self::Lost(Event::Joined { rank }) => {
                 write!(f, "member {rank} has joined after the others")
             }
+            Self::Parted { one, other } | Self::Lost(Event::Parted { one, other }) => {
+                write!(
+                    f,
+                    "members {one} and {other} have lost each other, and both live: no barrier, \
+                     reduction or collective operation of this group holds any more; exchange \
+                     messages with both, or leave the group"
+                )
+            }
             Self::Lost(Event::Violation { rank, what }) => {
                 write!(f, "member {rank} does not keep to the protocol: {what}")
             }
@@ -542,8 +559,9 @@ impl fmt::Display for RunError {
 }
 
 upcall_os::error_debug!(RunError {
-    Lost(error), GivenUp { by, missed }, Unhandled { rank, kind }, Unsent { rank, why },
-    Interrupted, Mismatched { rank, here, there }, Growing, NoMemory { bytes },
+    Lost(error), GivenUp { by, missed }, Parted { one, other }, Unhandled { rank, kind },
+    Unsent { rank, why }, Interrupted, Mismatched { rank, here, there }, Growing,
+    NoMemory { bytes },
 });
 
 impl std::error::Error for RunError {}

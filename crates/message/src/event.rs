@@ -18,6 +18,22 @@ pub enum Event {
         /// The member.
         rank: Rank,
     },
+    /// Two other members have lost each other, and both live. On several hosts the link of two
+    /// members may be cut for longer than their patience
+    /// ([`GroupBuilder::reconnect_within`](crate::GroupBuilder::reconnect_within)), while this
+    /// member still reaches both.
+    ///
+    /// The event comes once for each two members, when both have reported the loss to this member;
+    /// for a member of this host, it is enough that the other one has. It does not come if the end
+    /// of one of the two is known by then, and that end may still follow. Messages with both go on.
+    /// No later barrier, reduction or collective operation holds: see
+    /// [`RunError::Parted`](crate::RunError::Parted).
+    Parted {
+        /// The member with the lower rank.
+        one: Rank,
+        /// The other member.
+        other: Rank,
+    },
     /// It has broken the protocol: it named an unknown kind of message, or sent a payload that its
     /// kind does not carry (UDM: protection-violation). No more messages of it are taken.
     Violation {

@@ -14,6 +14,7 @@ use crate::kinds::Handlers;
 use crate::link::Outward;
 use crate::looks::LinkLooks;
 use crate::member::{Member, Roster};
+use crate::parting::Partings;
 use crate::petition::Petition;
 use crate::proto::offers::Offers;
 use crate::proto::receiving::Senders;
@@ -70,6 +71,8 @@ pub(crate) struct Membership {
     /// All events so far, one for each lost member.
     lost: RefCell<Vec<Event>>,
     pub(crate) barrier: BarrierState,
+    /// Losses that other members have reported.
+    pub(crate) partings: Partings,
     pub(crate) collectives: CollectiveState,
     pub(crate) hosts: HostMap,
     /// This member's place among the hosts; `None` if there is only one.
@@ -112,6 +115,8 @@ impl Group {
         settings: Settings,
     ) -> Self {
         let barrier = BarrierState::new(roster.members.len());
+        let is_across = roster.members.iter().any(|listed| listed.place.is_some());
+        let partings = Partings::new(if is_across { roster.members.len() } else { 0 });
         let hosts = HostMap::new(&settings.pretended.unwrap_or_else(|| roster.hosts()));
         let crossing = Crossing::of(&hosts, roster.rank);
         let links = roster.members.iter().map(|_| RefCell::new(Outward::Unopened)).collect();
@@ -127,6 +132,7 @@ impl Group {
             petitions: RefCell::default(),
             lost: RefCell::default(),
             barrier,
+            partings,
             collectives: CollectiveState::default(),
             hosts,
             crossing,
@@ -171,7 +177,7 @@ impl Group {
     /// Records an event. Each member is lost once.
     pub(crate) fn happened(&self, event: Event) {
         match event {
-            Event::Joined { .. } => {}
+            Event::Joined { .. } | Event::Parted { .. } => {}
             Event::Ended { rank } | Event::Violation { rank, .. } if self.lost(rank).is_some() => {
                 return;
             }
@@ -187,7 +193,7 @@ impl Group {
     pub(crate) fn lost(&self, member: Rank) -> Option<Event> {
         let of = |event: &&Event| match **event {
             Event::Ended { rank } | Event::Violation { rank, .. } => rank == member,
-            Event::Joined { .. } => false,
+            Event::Joined { .. } | Event::Parted { .. } => false,
         };
         self.0.lost.borrow().iter().find(of).cloned()
     }

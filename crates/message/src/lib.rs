@@ -72,6 +72,7 @@ mod member;
 mod message;
 mod news;
 mod offers;
+mod parting;
 mod payload;
 mod petition;
 mod petitions;

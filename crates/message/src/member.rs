@@ -129,6 +129,8 @@ pub(crate) enum MemberEvent {
     Ended(Rank),
     /// A member on another host has broken the protocol in this way.
     Broke(Rank, String),
+    /// The first member, which is on another host, reports that it has lost the second one.
+    ReportsLoss(Rank, Rank),
     /// A member has joined the group that has formed before.
     Joined(Rank),
     /// A process asks this member for something ([`Petition`]).

@@ -42,6 +42,7 @@ impl Group {
                 }
                 MemberEvent::Ended(rank) => self.ended(rank),
                 MemberEvent::Broke(rank, what) => self.broke(rank, what),
+                MemberEvent::ReportsLoss(by, lost) => self.reports_loss(by, lost),
                 MemberEvent::Joined(rank) => self.happened(Event::Joined { rank }),
                 MemberEvent::Asked(petition) => self.asked(petition),
             }

@@ -1,6 +1,7 @@
 //! How a member waits: for a message, for an event, or for a change.
 
 use crate::error::RunError;
+use crate::event::Event;
 use crate::group::Group;
 use crate::looks::LinkWaitEnd;
 use crate::proto::receiving;
@@ -190,7 +191,8 @@ impl Group {
         }
     }
 
-    /// Polls and waits until `done` is true, or another member ends or violates the protocol.
+    /// Polls and waits until `done` is true, or another member ends or violates the protocol, or
+    /// two others lose each other.
     ///
     /// # Errors
     /// The event of another member, or [`RunError::Unhandled`] if a message without a handler
@@ -199,7 +201,10 @@ impl Group {
         while !done() {
             if self.poll() == 0 {
                 if let Some(event) = self.event() {
-                    return Err(RunError::Lost(event));
+                    return Err(match event {
+                        Event::Parted { one, other } => RunError::Parted { one, other },
+                        lost => RunError::Lost(lost),
+                    });
                 }
                 self.check_handlers(None)?;
                 let (changes, taken) = (self.changes(), self.taken());

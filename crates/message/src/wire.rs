@@ -8,7 +8,7 @@ use upcall_os::process::{self, Identity};
 use upcall_os::socket::Peer;
 
 /// Version of these messages and of the queues.
-pub(crate) const VERSION: u32 = 8;
+pub(crate) const VERSION: u32 = 9;
 
 /// Identifies a group once it has formed. It cannot be guessed.
 pub(crate) type GroupId = [u8; 16];

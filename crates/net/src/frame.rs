@@ -55,6 +55,8 @@ pub enum FrameKind {
     Room,
     /// A member sends nothing more, or knows that the other one sends nothing more.
     Leave,
+    /// A member has lost a third one.
+    Loss,
 }
 
 /// The header of a message, before its body.
@@ -147,6 +149,7 @@ impl FrameHeader {
             7 => FrameKind::Report,
             8 => FrameKind::Room,
             9 => FrameKind::Leave,
+            10 => FrameKind::Loss,
             _ => return Err(FrameError("a message of an unknown kind")),
         };
         if u32_at(bytes, 20) != 0 {

@@ -910,7 +910,10 @@ impl MachineLink {
     }
 
     fn change(&self) -> Option<LinkChange> {
-        match self.group.event() {
+        let event = std::iter::from_fn(|| self.group.event())
+            // Two others that have lost each other may still be reached both.
+            .find(|event| !matches!(event, Event::Parted { .. }));
+        match event {
             Some(Event::Ended { rank } | Event::Violation { rank, .. }) => {
                 self.counts[rank].is_lost.set(true);
                 self.parts.forget(rank);

@@ -19,7 +19,7 @@ use upcall_os::socket::{Connection, Listener, Received, SocketMessage};
 use upcall_shm::region::{Region, RegionView};
 use upcall_shm::station::Station;
 
-const VERSION: u32 = 8;
+const VERSION: u32 = 9;
 
 #[derive(Serialize, Deserialize)]
 enum Request {

@@ -1,6 +1,7 @@
 //! What this process knows of its place among hosts: its group's terms, its identity, and how its
 //! bridge is woken.
 
+use super::losses::Losses;
 use super::pass::{PassIssuer, Passes};
 use super::room::WINDOW;
 use crate::Rank;
@@ -78,6 +79,8 @@ pub(super) struct BridgeHome {
     /// Where the bridge's thread waits.
     post: Post,
     news: AtomicBool,
+    /// The members that this one has lost.
+    pub(super) losses: Losses,
     /// The identity of this host, unless all members are on this machine.
     store: Option<Arc<HostStore>>,
     /// The key of this machine, once it is known.
@@ -97,7 +100,8 @@ impl BridgeHome {
     ) -> Arc<Self> {
         let (member, news) = (Arc::downgrade(member), AtomicBool::new(false));
         let (machine, issuer, passes) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Arc::new(Self { terms, member, post, news, store, machine, issuer, passes })
+        let losses = Losses::default();
+        Arc::new(Self { terms, member, post, news, losses, store, machine, issuer, passes })
     }
 
     /// The key of this machine, by this member's folder. It stays the same.

@@ -4,6 +4,7 @@ use super::batch::{self, message_at};
 use crate::Rank;
 use crate::far::LONG;
 use crate::member::{Member, MemberEvent};
+use crate::parting::{Inserted, LostRanks};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -60,6 +61,8 @@ pub(super) enum FarArrival {
         at: usize,
     },
     Report(StepsReport),
+    /// The sender has lost this member.
+    Loss(Rank),
 }
 
 /// What has arrived for a member here, and is not passed on yet.
@@ -73,7 +76,13 @@ pub(super) struct Inward {
     lost: Option<PairLost>,
     /// The member takes nothing more.
     drops: bool,
+    /// The losses that the sender has reported.
+    reported: LostRanks,
 }
+
+/// A report of a loss that no member makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WrongLoss;
 
 /// Whether nothing had ended before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +160,20 @@ impl Inward {
         }
     }
 
+    /// Adds the sender's report that it has lost a member.
+    ///
+    /// # Errors
+    /// It has reported that before, or no group has such a rank.
+    pub(super) fn add_loss(&mut self, lost: Rank) -> Result<(), WrongLoss> {
+        match self.reported.insert(lost) {
+            Inserted::New => {
+                self.add(FarArrival::Loss(lost));
+                Ok(())
+            }
+            Inserted::Before | Inserted::NoRank => Err(WrongLoss),
+        }
+    }
+
     /// Nothing more will arrive. The first reason stays. Returns whether this is the first.
     pub(super) fn ends(&mut self, lost: PairLost) -> FirstEnd {
         let first = if self.lost.is_none() { FirstEnd::Yes } else { FirstEnd::No };
@@ -217,6 +240,11 @@ impl Inward {
                 self.waiting.pop_front();
                 continue;
             }
+            if let FarArrival::Loss(lost) = first {
+                member.tell(MemberEvent::ReportsLoss(from, *lost));
+                self.waiting.pop_front();
+                continue;
+            }
             let queue = match &mut self.queue {
                 Some(queue) => queue,
                 None => match InwardQueue::open(member, from) {
@@ -226,6 +254,7 @@ impl Inward {
             };
             match first {
                 FarArrival::Report(report) => queue.report(*report),
+                FarArrival::Loss(_) => {}
                 FarArrival::Messages { body, at } => {
                     while let Ok(Some(message)) = message_at(&body.words, *at) {
                         let (kind, len, next) = (message.kind, message.payload.len(), message.next);

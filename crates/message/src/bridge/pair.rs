@@ -4,6 +4,7 @@
 //! The two directions have a lock each, and so has the way to the other host ([`super::way`]). A
 //! holder of the first two may take the last one. What judges messages that begin takes none.
 
+mod loss;
 mod past;
 
 use super::batch;
@@ -59,6 +60,8 @@ enum PairLeaving {
 struct OutwardWay {
     queue: Option<OutwardQueue>,
     leaving: PairLeaving,
+    /// Number of losses that were reported to the other member.
+    losses: usize,
 }
 
 /// All pairs of a member, by rank.
@@ -117,7 +120,11 @@ impl FarPair {
             place: place.map_or_else(OnceLock::new, OnceLock::from),
             side,
             home: home.clone(),
-            outward: KernelMutex::new(OutwardWay { queue: None, leaving: PairLeaving::No }),
+            outward: KernelMutex::new(OutwardWay {
+                queue: None,
+                leaving: PairLeaving::No,
+                losses: 0,
+            }),
             inward: KernelMutex::default(),
             way: SharedWay::new(),
             ringer: OnceLock::new(),
@@ -181,6 +188,7 @@ impl FarPair {
     }
 
     fn pump_queue(&self, outward: &mut OutwardWay) -> (Pumped, usize) {
+        self.report_losses(outward);
         let mut bytes = 0;
         let pumped = match &mut outward.queue {
             Some(queue) => queue.pump(&self.send_room, |kind, body| {
@@ -222,7 +230,8 @@ impl FarPair {
                     return Err(FrameError("more messages than there is room for"));
                 }
             }
-            FrameKind::Report | FrameKind::Room | FrameKind::Leave if head.len <= 64 => {}
+            FrameKind::Report | FrameKind::Room | FrameKind::Leave | FrameKind::Loss
+                if head.len <= 64 => {}
             _ => return Err(FrameError("what is no message between members")),
         }
         Ok(Wanted::Yes(None))
@@ -240,6 +249,7 @@ impl FarPair {
             FrameKind::Report => FarArrival::Report(decode(&frame.body).ok_or(bad)?),
             FrameKind::Room => return self.has_room(&frame.body).ok_or(bad),
             FrameKind::Leave => return self.heard_of_leaving(&frame.body).ok_or(bad),
+            FrameKind::Loss => return self.hears_of_loss(&frame.body).ok_or(bad),
             _ => return Err(bad),
         };
         self.inward.lock().add(arrival);
@@ -458,7 +468,13 @@ impl FarPair {
         self.way.leave(PairWay::Over);
         // Messages to a member that has ended need no memory.
         self.finish();
-        self.inward.lock().ends(lost);
+        {
+            let mut inward = self.inward.lock();
+            // The member here learns of it after that.
+            if inward.ends(lost) == FirstEnd::Yes {
+                self.home.losses.add(self.rank);
+            }
+        }
         self.pass_on(Instant::now());
         self.home.rouse();
     }

@@ -299,6 +299,35 @@ fn a_member_that_leaves_again_and_again_costs_one_answer() {
     assert!(wire.unsent() < 10, "{} answers wait", wire.unsent());
 }
 
+/// What a peer costs that reports losses that no member has.
+#[test]
+fn a_member_reports_each_loss_once() {
+    use crate::member::MemberEvent;
+    let member = member();
+    let home = home(&member);
+    let address = "127.0.0.1:9".parse().unwrap();
+    let pair = FarPair::new(1, Some(place(address, 1)), LinkSide::Client, &home);
+    let report = |words: &[u64]| {
+        let len = words.len() * 8;
+        let head = FrameHeader { len, ..FrameHeader::of(FrameKind::Loss) };
+        pair.begun(&head)?;
+        pair.came(Frame { head, body: FrameBody { words: words.into(), len } })
+    };
+    report(&[2]).unwrap();
+    let most = crate::MOST_MEMBERS as u64;
+    report(&[most - 1]).unwrap();
+    // Again, its own, no member's, and what is no rank.
+    for wrong in [&[2][..], &[1], &[most], &[u64::MAX], &[], &[3, 4], &[3; 1000]] {
+        report(wrong).unwrap_err();
+    }
+    let news = member.news();
+    let lost = |news: &MemberEvent| match news {
+        MemberEvent::ReportsLoss(1, lost) => *lost,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(news.iter().map(lost).collect::<Vec<_>>(), [2, crate::MOST_MEMBERS - 1]);
+}
+
 #[test]
 fn a_report_is_not_held_up_by_messages_that_follow_it() {
     use super::outward::OutwardQueue;

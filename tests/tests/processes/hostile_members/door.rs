@@ -41,7 +41,7 @@ fn strangers_are_shown_the_door() {
         let mut unknown = group;
         unknown[3] ^= 1;
         let wrong = [
-            (Request::Open { version: VERSION + 1, group, from: own, to: 0 }, "version 8"),
+            (Request::Open { version: VERSION + 1, group, from: own, to: 0 }, "version 9"),
             (Request::Open { version: VERSION, group: unknown, from: own, to: 0 }, "another group"),
             (Request::Open { version: VERSION, group, from: own, to: 1 }, "for member 1"),
             (

@@ -61,7 +61,7 @@ impl FarPair {
         if outward.queue.as_ref().is_some_and(OutwardQueue::waits) {
             self.pump_queue(&mut outward);
         }
-        let OutwardWay { queue: Some(queue), leaving: PairLeaving::No } = &mut *outward else {
+        let OutwardWay { queue: Some(queue), leaving: PairLeaving::No, .. } = &mut *outward else {
             return PastAttempt::Queue;
         };
         let bytes = batch::size_of(len);
