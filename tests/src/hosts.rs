@@ -122,6 +122,31 @@ impl Hosts {
         self.set_port(number, "up");
     }
 
+    /// Cuts two hosts off from each other, without a word: all others still reach both. Only two
+    /// hosts at a time can be apart from each other.
+    ///
+    /// # Panics
+    /// If the hosts are not apart.
+    pub fn part(&self, one: usize, other: usize) {
+        [one, other].iter().for_each(|number| self.isolate(*number, "on"));
+    }
+
+    /// Lets two hosts reach each other again.
+    ///
+    /// # Panics
+    /// If the hosts are not apart.
+    pub fn reunite(&self, one: usize, other: usize) {
+        [one, other].iter().for_each(|number| self.isolate(*number, "off"));
+    }
+
+    /// The switch moves nothing from one isolated port to another.
+    fn isolate(&self, number: usize, state: &str) {
+        let switch = self.switch.as_ref().expect("hosts that are apart");
+        let port = format!("port{number}");
+        let words = ["-n", switch, "link", "set", &port, "type", "bridge_slave", "isolated", state];
+        assert!(ip(&words), "the port of host {number}");
+    }
+
     fn set_port(&self, number: usize, state: &str) {
         let switch = self.switch.as_ref().expect("hosts that are apart");
         let port = format!("port{number}");

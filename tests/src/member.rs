@@ -38,8 +38,10 @@ struct Seen {
     /// By rank: number of messages taken.
     taken: Vec<u64>,
     wrong: Option<String>,
-    /// By rank: whether the member has ended or left.
-    ended: Vec<bool>,
+    /// By rank: number of events that the member has ended or left.
+    ended: Vec<u64>,
+    /// Pairs of other members that have lost each other, one for each event.
+    parted: Vec<[Rank; 2]>,
 }
 
 /// Joins, reports that, and obeys standard input until it ends.
@@ -97,7 +99,8 @@ impl Member {
         let seen = Rc::new(RefCell::new(Seen {
             taken: vec![0; size],
             wrong: None,
-            ended: vec![false; size],
+            ended: vec![0; size],
+            parted: Vec::new(),
         }));
         let here = seen.clone();
         handlers.on(data, move |group, from, [number, product, sender, receiver]| {
@@ -183,8 +186,34 @@ impl Member {
             // Waits until a member has ended.
             ["end-of", rank] => {
                 let rank: Rank = rank.parse()?;
-                self.until(|seen| seen.ended[rank])?;
+                self.until(|seen| seen.ended[rank] > 0)?;
                 show([self.seen.borrow().taken[rank]])
+            }
+            // Takes a member on another host for ended from now on.
+            ["expel", rank] => {
+                let rank: Rank = rank.parse()?;
+                self.group.expel(&(rank..rank + 1));
+                done()
+            }
+            // Waits for the event that two other members have lost each other.
+            ["parted", one, other] => {
+                let pair: [Rank; 2] = [one.parse()?, other.parse()?];
+                self.until(|seen| seen.parted.contains(&pair))?;
+                done()
+            }
+            // Reports all events of others: for each end the member, and for each pair that has
+            // lost each other both.
+            ["told"] => {
+                while self.group.poll() > 0 {}
+                while let Some(event) = self.group.event() {
+                    self.is_told(&event)?;
+                }
+                let seen = self.seen.borrow();
+                let ends = (0..self.group.size()).flat_map(|rank| {
+                    std::iter::repeat_n(rank.to_string(), seen.ended[rank] as usize)
+                });
+                let parted = seen.parted.iter().map(|[one, other]| format!("{one}/{other}"));
+                Ok(ends.chain(parted).collect())
             }
             _ => Err(format!("unknown command {words:?}").into()),
         }
@@ -278,8 +307,7 @@ impl Member {
             }
             if self.group.poll() == 0 {
                 match self.group.event() {
-                    Some(Event::Ended { rank }) => self.seen.borrow_mut().ended[rank] = true,
-                    Some(other) => return Err(format!("{other:?}").into()),
+                    Some(event) => self.is_told(&event)?,
                     None => drop(self.group.wait(Some(Duration::from_secs(1)))),
                 }
             }
@@ -294,8 +322,18 @@ impl Member {
         }
     }
 
+    fn is_told(&self, event: &Event) -> Result<(), Box<dyn std::error::Error>> {
+        let seen = &mut *self.seen.borrow_mut();
+        match *event {
+            Event::Ended { rank } => seen.ended[rank] += 1,
+            Event::Parted { one, other } => seen.parted.push([one, other]),
+            _ => return Err(format!("{event:?}").into()),
+        }
+        Ok(())
+    }
+
     fn take(&self, from: Rank, count: u64) -> Outcome {
-        self.until(|seen| seen.taken[from] >= count || seen.ended[from])?;
+        self.until(|seen| seen.taken[from] >= count || seen.ended[from] > 0)?;
         show([self.seen.borrow().taken[from]])
     }
 
@@ -331,9 +369,9 @@ impl Member {
     fn listen(&mut self, count: u64, gone: &[Rank]) -> Outcome {
         let others: Vec<Rank> = self.others().collect();
         self.until(|seen| {
-            others
-                .iter()
-                .all(|&from| seen.taken[from] >= count || seen.ended[from] || gone.contains(&from))
+            others.iter().all(|&from| {
+                seen.taken[from] >= count || seen.ended[from] > 0 || gone.contains(&from)
+            })
         })?;
         Ok(self.seen.borrow().taken.iter().map(u64::to_string).collect())
     }

@@ -13,14 +13,14 @@ use upcall_tests::usage::{connections, memory};
 const LIFE: u64 = 3000;
 
 /// Some hosts, each with a folder of names of its own.
-struct Scene {
-    hosts: Hosts,
+pub(crate) struct Scene {
+    pub(crate) hosts: Hosts,
     places: Vec<Place>,
     address: String,
 }
 
 impl Scene {
-    fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         static NEXT: AtomicU16 = AtomicU16::new(7450);
         let hosts = Hosts::new(count);
         // Hosts that are one need a port for each group, which no other process takes by chance.
@@ -35,13 +35,22 @@ impl Scene {
     }
 
     /// Starts a group whose members are on these hosts, by rank.
-    fn group(&self, on: &[usize], options: &str) -> Vec<Party> {
+    pub(crate) fn group(&self, on: &[usize], options: &str) -> Vec<Party> {
+        self.group_with(on, |_| options)
+    }
+
+    /// The same with options of each member.
+    pub(crate) fn group_with<'a>(
+        &self,
+        on: &[usize],
+        options: impl Fn(usize) -> &'a str,
+    ) -> Vec<Party> {
         let size = on.len();
         let mut members: Vec<Party> = (0..size)
             .map(|rank| {
                 // The options follow the address.
                 let host = self.hosts.host(on[rank]);
-                let address = &self.address;
+                let (address, options) = (&self.address, options(rank));
                 let line = format!("member group {size} {rank} across={address} {options}");
                 self.places[on[rank]].start_by(&host.wrapper(), &line)
             })
@@ -52,7 +61,7 @@ impl Scene {
         members
     }
 
-    fn end(&self, members: Vec<Party>) {
+    pub(crate) fn end(&self, members: Vec<Party>) {
         for mut member in members {
             member.say("leave");
             member.ended();
@@ -135,6 +144,8 @@ fn the_end_of_a_member_is_noticed_on_all_hosts() {
         members.iter_mut().for_each(|member| member.say("barrier"));
         for member in &mut members {
             member.hear().expect_error("Lost", &[&format!("member {victim}")]);
+            // No two of them have lost each other.
+            assert_eq!(member.ask("told").numbers("what it was told"), [victim as u64]);
         }
         for mut member in members {
             member.say("leave");
@@ -171,7 +182,7 @@ fn the_end_of_a_member_is_noticed_before_its_forked_child_ends() {
 }
 
 /// Waits until a process has lost its connection.
-fn await_cut(member: &Party) {
+pub(crate) fn await_cut(member: &Party) {
     eventually("a connection that is cut", || match connections(member.pid()) {
         0 => Ok(()),
         count => Err(format!("{count} connections")),

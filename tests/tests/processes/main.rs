@@ -39,6 +39,7 @@ mod nested;
 mod network;
 mod network_hostile;
 mod objects;
+mod parted;
 mod peers;
 mod quotas;
 mod refusals;
