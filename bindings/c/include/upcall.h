@@ -135,6 +135,7 @@ typedef enum upcall_status {
     UPCALL_NOT_LEADER = 96,     /* another member expects those that join later */
     UPCALL_RANK_TAKEN = 97,     /* the rank is another member's, or outside the room */
     UPCALL_GROWING = 98,        /* members may join later, so there are no barriers */
+    UPCALL_PARTED = 99,         /* two other members have lost each other, so no barrier holds */
 
     UPCALL_RESOURCE = 70,       /* the system has no descriptor, memory or thread left */
     UPCALL_INTERNAL = 71        /* a bug in Upcall, stopped at the border to C */

@@ -49,7 +49,8 @@
  * Peer death. If another member dies, the messages that it had sent are taken first. Then there is
  * an event (upcall_group_event), and waits for all members end with UPCALL_ENDED. A sent message
  * arrives, exactly once and in order per sender and receiver, even if the sender dies at once. On
- * several hosts a host that stays out of reach counts as dead (upcall_joining_set_across).
+ * several hosts a host that stays out of reach counts as dead (upcall_joining_set_across). Two
+ * members that lose each other like that may both still reach a third one: UPCALL_EVENT_PARTED.
  *
  * Errors are as in upcall.h. UPCALL_NOTHING_THERE is not a failure, and writes no error. Durations
  * are in nanoseconds, sizes in bytes. After fork, a child that does not exec must not use what its
@@ -372,14 +373,15 @@ upcall_status upcall_group_diversions(const upcall_group *group, uint64_t *count
  * handlers. */
 upcall_status upcall_group_wait(upcall_group *group, uint64_t nanoseconds, upcall_error *error);
 /* Runs handlers and waits until `done` returns true or, if `done` is NULL, until another member is
- * lost. UPCALL_ENDED, UPCALL_VIOLATION: another member is lost. UPCALL_UNHANDLED: a message without
- * a handler waits. */
+ * lost. UPCALL_ENDED, UPCALL_VIOLATION: another member is lost. UPCALL_PARTED: two others have lost
+ * each other. UPCALL_UNHANDLED: a message without a handler waits. */
 upcall_status upcall_group_run_until(upcall_group *group, bool (*done)(void *context),
                                      void *context, upcall_error *error);
 /* Waits until all members have reached the barrier, and runs handlers while it waits. UPCALL_ENDED,
  * UPCALL_VIOLATION: a member is lost that had not reached it; after that neither this barrier nor a
  * later one holds. UPCALL_GIVEN_UP: another member reports such a loss, which this member cannot
- * confirm. UPCALL_UNHANDLED; UPCALL_UNSENT. */
+ * confirm. UPCALL_PARTED: two members on different hosts have lost each other, and this one has
+ * both; no later barrier holds either. UPCALL_UNHANDLED; UPCALL_UNSENT. */
 upcall_status upcall_group_barrier(upcall_group *group, upcall_error *error);
 
 /* Combines one number of each member, in the order of ranks, and replaces each member's `*value` by
@@ -417,12 +419,18 @@ UPCALL_COMBINE(max_f64, double, a > b ? a : b)
 typedef enum upcall_event_kind {
     UPCALL_EVENT_ENDED = 0,     /* it has ended or left; all its messages were taken first */
     UPCALL_EVENT_VIOLATION = 1, /* it violates the protocol; nothing more is taken from it */
-    UPCALL_EVENT_JOINED = 2     /* it has joined late; the event comes before its first message */
+    UPCALL_EVENT_JOINED = 2,    /* it has joined late; the event comes before its first message */
+    /* It and `other` have lost each other, and both live: on several hosts, the link of the two was
+     * cut for too long. Comes once for each two members, when both have reported it. Messages with
+     * both go on; no barrier or reduction holds any more. */
+    UPCALL_EVENT_PARTED = 3
 } upcall_event_kind;
 
 typedef struct upcall_event {
     upcall_event_kind what;
     size_t rank;
+    /* UPCALL_EVENT_PARTED: the other one of the two. Otherwise the same as `rank`. */
+    size_t other;
     /* UTF-8, terminated by a NUL, and truncated if too long. */
     char text[300];
 } upcall_event;

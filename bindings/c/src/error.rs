@@ -76,6 +76,7 @@ statuses! {
     NotLeader = 96, c"another member expects those that join later";
     RankTaken = 97, c"the rank is another member's";
     Growing = 98, c"members may join this group later";
+    Parted = 99, c"two other members have lost each other";
     Resource = 70, c"the system has no such resource left";
     Internal = 71, c"a bug in Upcall";
 }
@@ -261,6 +262,7 @@ impl From<RunError> for Problem {
         let status = match &error {
             RunError::Lost(upcall_message::Event::Ended { .. }) => Status::Ended,
             RunError::GivenUp { .. } => Status::GivenUp,
+            RunError::Parted { .. } => Status::Parted,
             RunError::Lost(_) => Status::Violation,
             RunError::Unhandled { .. } => Status::Unhandled,
             RunError::Unsent { .. } => Status::Unsent,

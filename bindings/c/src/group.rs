@@ -49,10 +49,17 @@ pub struct CMessage {
 pub struct CEvent {
     what: u32,
     rank: usize,
+    other: usize,
     text: [c_char; TEXT],
 }
 
-const _: () = assert!(size_of::<CMessage>() == 32 && size_of::<CEvent>() == 320);
+const _: () = assert!(size_of::<CMessage>() == 32 && size_of::<CEvent>() == 328);
+
+impl CEvent {
+    fn of(what: u32, (rank, other): (usize, usize), text: &str) -> Self {
+        Self { what, rank, other, text: fill(text) }
+    }
+}
 
 type HandlerFn = unsafe extern "C" fn(*mut c_void, *mut CGroup, *const CMessage);
 type DoneFn = unsafe extern "C" fn(*mut c_void) -> bool;
@@ -735,11 +742,12 @@ pub unsafe extern "C" fn upcall_group_event(
         let told = match group.group.event() {
             None => return Ok(Status::NothingThere),
             Some(Event::Ended { rank }) => {
-                CEvent { what: 0, rank, text: fill("it has ended, or has left the group") }
+                CEvent::of(0, (rank, rank), "it has ended, or has left the group")
             }
-            Some(Event::Violation { rank, what }) => CEvent { what: 1, rank, text: fill(&what) },
-            Some(Event::Joined { rank }) => {
-                CEvent { what: 2, rank, text: fill("it has joined the group") }
+            Some(Event::Violation { rank, what }) => CEvent::of(1, (rank, rank), &what),
+            Some(Event::Joined { rank }) => CEvent::of(2, (rank, rank), "it has joined the group"),
+            Some(Event::Parted { one, other }) => {
+                CEvent::of(3, (one, other), "it and another member have lost each other")
             }
             Some(_) => return Err(Problem::new(Status::Internal, "an event of an unknown kind")),
         };

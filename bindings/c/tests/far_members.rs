@@ -24,6 +24,7 @@ const NO_ROOM: &str = "95";
 const NOT_LEADER: &str = "96";
 const RANK_TAKEN: &str = "97";
 const GROWING: &str = "98";
+const PARTED: &str = "99";
 
 /// The program, in a folder that is always the same, so that no other folders are left behind.
 fn program() -> Command {
@@ -89,6 +90,38 @@ fn a_killed_member_is_noticed_on_the_other_host_and_leaves_nothing() {
     members.iter_mut().for_each(|member| member.hear_error(ENDED, &["member 2"]));
     members[0].say("send 2 1");
     members[0].hear_error(ENDED, &["member 2"]);
+    members.into_iter().for_each(FarMember::leaves);
+    scene.is_clean();
+}
+
+/// Members 1 and 2 lose each other, and member 0 keeps both.
+#[test]
+fn a_member_learns_that_two_others_have_lost_each_other() {
+    if left_out() {
+        return;
+    }
+    let scene = Scene::new(3);
+    let mut members = group(&scene, &[0, 1, 2]);
+    members[2].ask("expel 1 1");
+    members[0].ask("parted 1 2");
+    for (member, line, status, part) in [
+        (0, "barrier", PARTED, "members 1 and 2 have lost each other"),
+        (0, "reduce 5", PARTED, "members 1 and 2 have lost each other"),
+        (1, "end-of 2", "", ""),
+        (2, "end-of 1", "", ""),
+        (1, "barrier", ENDED, "member 2"),
+        (2, "barrier", ENDED, "member 1"),
+    ] {
+        members[member].say(line);
+        match status {
+            "" => drop(members[member].hear_ok()),
+            _ => members[member].hear_error(status, &[part]),
+        }
+    }
+    for (from, to) in [(0, 1), (0, 2), (1, 0), (2, 0)] {
+        members[from].ask(&format!("send {to} 3000"));
+        assert_eq!(members[to].ask(&format!("take {from} 3000")), "3000");
+    }
     members.into_iter().for_each(FarMember::leaves);
     scene.is_clean();
 }

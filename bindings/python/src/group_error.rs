@@ -67,16 +67,19 @@ pub fn run_error(py: Python<'_>, error: &RunError) -> PyErr {
         }
         Err(other) => other,
     };
+    let of_two = |class: &str, [(one, first), (other, second)]: [(&'static str, usize); 2]| match (
+        number_object(py, first),
+        number_object(py, second),
+    ) {
+        (Ok(first), Ok(second)) => {
+            raise(py, class, &error.to_string(), &[(one, first), (other, second)])
+        }
+        (Err(other), _) | (_, Err(other)) => other,
+    };
     match error {
         RunError::Lost(Event::Ended { rank }) => of("MemberEnded", *rank, None),
-        RunError::GivenUp { by, missed } => {
-            match (number_object(py, *by), number_object(py, *missed)) {
-                (Ok(by), Ok(missed)) => {
-                    raise(py, "GivenUp", &error.to_string(), &[("by", by), ("missed", missed)])
-                }
-                (Err(other), _) | (_, Err(other)) => other,
-            }
-        }
+        RunError::GivenUp { by, missed } => of_two("GivenUp", [("by", *by), ("missed", *missed)]),
+        RunError::Parted { one, other } => of_two("Parted", [("one", *one), ("other", *other)]),
         RunError::Lost(Event::Violation { rank, .. }) => of("MemberViolation", *rank, None),
         RunError::Unhandled { rank, kind } => of("Unhandled", *rank, Some(kind)),
         RunError::Unsent { rank, .. } => of("Unsent", *rank, None),

@@ -83,6 +83,9 @@ impl Drop for PyMember {
 /// A handler's exception on its way to the method that raises it.
 type HandlerException = Rc<RefCell<Option<PyErr>>>;
 
+/// An event as the fields of Python's `Event`.
+type ToldEvent = (Rank, Option<String>, bool, Option<Rank>);
+
 /// The payload of the panic that carries it.
 struct ExceptionPanic;
 
@@ -434,12 +437,13 @@ impl PyMember {
         object(py, &shape, &mut std::iter::once(reduced))
     }
 
-    /// A member, how it violated the protocol if it did, and whether it has joined.
-    fn event(&self, py: Python<'_>) -> PyResult<Option<(usize, Option<String>, bool)>> {
+    /// The next event.
+    fn event(&self, py: Python<'_>) -> PyResult<Option<ToldEvent>> {
         Ok(self.here(py)?.1.event().and_then(|event| match event {
-            Event::Ended { rank } => Some((rank, None, false)),
-            Event::Violation { rank, what } => Some((rank, Some(what), false)),
-            Event::Joined { rank } => Some((rank, None, true)),
+            Event::Ended { rank } => Some((rank, None, false, None)),
+            Event::Violation { rank, what } => Some((rank, Some(what), false, None)),
+            Event::Joined { rank } => Some((rank, None, true, None)),
+            Event::Parted { one, other } => Some((one, None, false, Some(other))),
             _ => None,
         }))
     }

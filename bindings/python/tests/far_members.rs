@@ -112,6 +112,32 @@ fn a_killed_member_is_noticed_on_the_other_host_and_leaves_nothing() {
     }
 }
 
+/// Members 1 and 2 lose each other, and member 0 keeps both.
+#[test]
+fn a_member_learns_that_two_others_have_lost_each_other() {
+    if left_out() {
+        return;
+    }
+    let scene = Scene::new(3);
+    let mut members = group(&scene, &[(Python, 0), (C, 1), (Python, 2)]);
+    members[2].ask("expel 1 1");
+    members[0].ask("parted 1 2");
+    for line in ["barrier", "reduce 5"] {
+        members[0].say(line);
+        members[0].hear_error("Parted", &["members 1 and 2 have lost each other"]);
+    }
+    members[1].ask("end-of 2");
+    members[2].ask("end-of 1");
+    members[2].say("barrier");
+    members[2].hear_error("MemberEnded", &["member 1"]);
+    for (from, to) in [(0, 1), (0, 2), (1, 0), (2, 0)] {
+        members[from].ask(&format!("send {to} 3000"));
+        assert_eq!(members[to].ask(&format!("take {from} 3000")), "3000");
+    }
+    members.into_iter().for_each(FarMember::leaves);
+    scene.is_clean();
+}
+
 #[test]
 fn a_stranger_is_refused_and_the_text_names_what_to_do() {
     if left_out() {

@@ -301,6 +301,7 @@ class Group:
 
         Raises:
             MemberEnded, MemberViolation: another member is lost.
+            Parted: two others have lost each other.
             Unhandled: a message without a handler waits.
         """
         self._member.run_until(done)
@@ -309,9 +310,9 @@ class Group:
         """Waits until all members have reached the barrier, and runs handlers while it waits.
 
         Raises:
-            RunError: a member is lost that had not reached the barrier, or a message without a
-                handler waits. After the former, or after an exception of a handler, no later
-                barrier holds.
+            RunError: a member is lost that had not reached the barrier, two members have lost each
+                other, or a message without a handler waits. After a loss, or after an exception of
+                a handler, no later barrier holds.
         """
         self._member.barrier()
 

@@ -333,6 +333,18 @@ class GivenUp(RunError):
     missed: int
 
 
+class Parted(RunError):
+    """Two other members have lost each other, and both live, so no barrier or reduction holds.
+
+    Messages with both go on.
+    """
+
+    #: The member with the lower rank.
+    one: int
+    #: The other member.
+    other: int
+
+
 class Growing(RunError):
     """The group has room for members that join later, so it has no barriers and reductions."""
 

@@ -14,7 +14,7 @@ static const uint64_t FACTOR = UINT64_C(0x9e3779b97f4a7c15);
 
 /* By rank: the next number to send, the number of messages taken, and events. */
 static uint64_t next[MOST], taken[MOST];
-static bool ended[MOST], joined[MOST];
+static bool ended[MOST], joined[MOST], parted[MOST][MOST];
 
 static void on_data(void *context, upcall_group *group, const upcall_message *message) {
     uint64_t number = taken[message->from]++;
@@ -81,8 +81,13 @@ static void take_events(upcall_group *group) {
     upcall_status found;
     while ((found = upcall_group_event(group, &event, &error)) == UPCALL_OK) {
         CHECK(event.rank < MOST && event.what != UPCALL_EVENT_VIOLATION);
-        bool *happened = event.what == UPCALL_EVENT_JOINED ? joined : ended;
-        happened[event.rank] = true;
+        CHECK(event.other < MOST);
+        CHECK((event.other == event.rank) == (event.what != UPCALL_EVENT_PARTED));
+        bool *happened = event.what == UPCALL_EVENT_JOINED ? &joined[event.rank]
+                       : event.what == UPCALL_EVENT_PARTED ? &parted[event.rank][event.other]
+                                                           : &ended[event.rank];
+        CHECK(!*happened);
+        *happened = true;
     }
     CHECK(found == UPCALL_NOTHING_THERE);
 }
@@ -167,6 +172,10 @@ static bool obey(upcall_group *group, const char *line) {
         CHECK(rank < MOST);
         until(group, rank, UINT64_MAX, &joined[rank]);
         has_joined(group, rank);
+    } else if (sscanf(line, "parted %lu %llu", &rank, &count) == 2) {
+        CHECK(rank < MOST && count < MOST);
+        until(group, rank, UINT64_MAX, &parted[rank][count]);
+        reply(UPCALL_OK, 0);
     } else if (sscanf(line, "has-joined %lu", &rank) == 1) {
         has_joined(group, rank);
     } else if (sscanf(line, "expect %lu %llu", &rank, &count) == 2) {

@@ -27,6 +27,7 @@ following = [0] * MOST
 taken = [0] * MOST
 ended: set[int] = set()
 joined: set[int] = set()
+parted: set[tuple[int, int]] = set()
 
 handlers = message.Handlers()
 data = handlers.kind("data", "[u64; 4]")
@@ -63,7 +64,11 @@ def join() -> message.Group:
 def take_events(group: message.Group) -> None:
     for event in group.events():
         assert event.violation is None
-        (joined if event.joined else ended).add(event.rank)
+        if event.parted_from is not None:
+            assert (event.rank, event.parted_from) not in parted and not event.joined
+            parted.add((event.rank, event.parted_from))
+        else:
+            (joined if event.joined else ended).add(event.rank)
 
 
 def until(group: message.Group, done: typing.Callable[[], bool]) -> None:
@@ -126,6 +131,8 @@ def obey(group: message.Group, command: str, numbers: list[int]) -> object:
         case "joined":
             until(group, lambda: first in joined)
             return int(group.has_joined(first))
+        case "parted":
+            until(group, lambda: (first, numbers[1]) in parted)
         case "has-joined":
             return int(group.has_joined(first))
         case "send":
@@ -139,7 +146,11 @@ def obey(group: message.Group, command: str, numbers: list[int]) -> object:
         case "process":
             return group.process(first) or 0
         case "barrier":
-            group.barrier()
+            try:
+                group.barrier()
+            except message.Parted as error:
+                assert f"members {error.one} and {error.other} have lost" in str(error)
+                raise
         case "reduce":
             return group.reduce(first, operator.add, "u64")
         case "leave-beside":
