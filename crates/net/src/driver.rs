@@ -40,6 +40,7 @@ use std::time::{Duration, Instant};
 use upcall_os::doorbell::Doorbell;
 use upcall_os::lock::{KernelMutex, MutexGuard};
 use upcall_os::poll::{Changes, PollSet, Ready, Report};
+use upcall_sched::turns::give_turn;
 
 /// The keys of the bell, and of the set of sockets. Connections are numbered from the next key on.
 const BELL: u64 = 0;
@@ -239,6 +240,10 @@ impl LinkDriver {
         let (mut woken, mut lingers) = (Vec::new(), None);
         while !self.ends(&mut lingers, Instant::now()) {
             let left = self.rounds.lock().left();
+            if left == RoundsLeft::Turns {
+                // A long message comes or goes, and other threads may wait for this processor.
+                give_turn();
+            }
             self.watched.wait(&mut woken, self.time_to_sleep(left, lingers));
             let mut rounds = self.rounds.lock();
             if self.state().pollers == 0 {

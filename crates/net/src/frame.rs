@@ -18,6 +18,7 @@ use std::mem::take;
 use std::time::Duration;
 use upcall_os::memory::free_in_pieces;
 use upcall_sched::PIECE;
+use upcall_sched::turns::give_turn;
 use upcall_shm::span::{Span, bytes_of};
 
 /// Maximum length of a body, in bytes. A longer one is not sent.
@@ -265,7 +266,7 @@ impl Filling {
 /// Frees the memory in pieces, because a peer decided how long it is.
 impl Drop for Filling {
     fn drop(&mut self) {
-        free_in_pieces(take(&mut self.words), PIECE, |_| {});
+        free_in_pieces(take(&mut self.words), PIECE, |_| give_turn());
     }
 }
 
@@ -273,7 +274,7 @@ impl Drop for Filling {
 impl Drop for FrameBody {
     fn drop(&mut self) {
         if let Some(words) = bodies::keep(take(&mut self.words)) {
-            free_in_pieces(words, PIECE, |_| {});
+            free_in_pieces(words, PIECE, |_| give_turn());
         }
     }
 }

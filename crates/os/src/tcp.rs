@@ -30,12 +30,17 @@ pub fn acknowledged(socket: impl AsFd) -> io::Result<Acknowledged> {
     })
 }
 
-/// Asks the kernel how long a round trip takes, on average.
+/// Asks the kernel how long the shortest round trip has taken.
+///
+/// Others are longer by what they wait in queues, and for a process that answers late. A kernel
+/// from before Linux 4.6 tells the average only.
 ///
 /// # Errors
 /// The kernel's error.
 pub fn round_trip(socket: impl AsFd) -> io::Result<Duration> {
-    Ok(Duration::from_micros(info(socket)?.tcpi_rtt.into()))
+    let info = info(socket)?;
+    let shortest = if info.tcpi_min_rtt == 0 { info.tcpi_rtt } else { info.tcpi_min_rtt };
+    Ok(Duration::from_micros(shortest.into()))
 }
 
 fn info(socket: impl AsFd) -> io::Result<libc::tcp_info> {

@@ -80,12 +80,27 @@ impl<'a> Encoder<'a> {
         limits: Limits,
         session: Option<&'a Arc<Session>>,
     ) -> Result<(), EncodeError> {
-        let mut encoder = Self::new(room, T::SIZE, limits, session);
-        value.put(&mut encoder, 0);
-        encoder.fault.map_or(Ok(()), Err)
+        Self::new(room, T::SIZE, limits, session).put(value)
     }
 
-    /// Writes a whole block into memory that holds other blocks, and nothing of them is left.
+    fn put<T: Put + ?Sized>(mut self, value: &T) -> Result<(), EncodeError> {
+        value.put(&mut self, 0);
+        self.fault.map_or(Ok(()), Err)
+    }
+
+    /// Writes a whole block into zeroed memory, and gives way after each piece.
+    pub(crate) fn block_in_turns<T: Put + ?Sized>(
+        room: WritableSpan<'a>,
+        value: &T,
+        limits: Limits,
+    ) -> Result<(), EncodeError> {
+        let mut encoder = Self::new(room, T::SIZE, limits, None);
+        encoder.pace = Pace::new(true);
+        encoder.put(value)
+    }
+
+    /// Writes a whole block into memory that holds other blocks, and nothing of them is left. Gives
+    /// way after each piece.
     pub(crate) fn block_over<T: Put + ?Sized>(
         room: WritableSpan<'a>,
         value: &T,
@@ -93,6 +108,7 @@ impl<'a> Encoder<'a> {
     ) -> Result<(), EncodeError> {
         let mut encoder = Self::new(room, T::SIZE, limits, None);
         encoder.contents = RoomContents::Foreign;
+        encoder.pace = Pace::new(true);
         encoder.clear(0..encoder.tail.min(room.len()));
         value.put(&mut encoder, 0);
         encoder.clear(encoder.tail.min(room.len())..room.len());
@@ -163,11 +179,11 @@ impl<'a> Encoder<'a> {
 
     /// Writes consecutive bytes at `at`.
     ///
-    /// A server writes long results piece by piece, and gives way after each piece. A client delays
-    /// no other process, so it writes its arguments in one copy, which is faster than pieces.
+    /// A long run is written piece by piece if others get turns ([`crate::pace`]). Else it is
+    /// written in one copy, which is faster.
     #[inline]
     pub fn run(&mut self, at: usize, bytes: &[u8]) {
-        if bytes.len() <= PIECE || self.session.is_none() {
+        if bytes.len() <= PIECE || !self.pace.gives_way() {
             if self.room.copy_in(at, bytes).is_none() {
                 self.fail(EncodeError::Room);
             }

@@ -1,9 +1,13 @@
-//! Turns for others while a server copies a large value.
+//! Turns for others while a large value is copied.
 //!
 //! Before a procedure is entered, and after it has returned, the server's code holds no lock. So
 //! between the pieces of a value the call gives way, first to requests of other clients and then to
 //! the other threads of its virtual processor. A call of any size delays others by the time of one
 //! piece, about 50 µs.
+//!
+//! A caller of a server on another machine gives way as well, while it copies its arguments to
+//! memory of its own: other callers may share its processor. On one machine a caller writes its
+//! arguments in one copy.
 
 use std::cell::Cell;
 use upcall_os::memory;
@@ -31,7 +35,7 @@ const MERGED: usize = PIECE / OF_FREEING;
 /// Number of words in a piece.
 pub(crate) const WORDS: usize = PIECE / 8;
 
-/// Counts the work since the last turn of others; see the module. It counts in a server only.
+/// Counts the work since the last turn of others; see the module.
 #[derive(Debug)]
 pub struct Pace {
     gives_way: bool,
@@ -43,6 +47,10 @@ impl Pace {
     #[inline]
     pub(crate) fn new(gives_way: bool) -> Self {
         Self { gives_way, since: Cell::new(0), freed: Cell::new(0) }
+    }
+
+    pub(crate) fn gives_way(&self) -> bool {
+        self.gives_way
     }
 
     /// Counts this many copied bytes.
@@ -97,7 +105,7 @@ pub(crate) fn zeroed(words: usize) -> Option<Vec<u64>> {
 mod tests {
     use super::*;
     use crate::decode::{Decoder, DecoderSide, Malformed, QuotaScope};
-    use crate::encode::{Encoder, block_len};
+    use crate::encode::{Encoder, RoomContents, block_len};
     use crate::interface::Limits;
     use crate::session::Session;
     use crate::session::tests::account;
@@ -178,6 +186,24 @@ mod tests {
         assert!(read + 1 >= pieces && written + 1 >= pieces, "{read}, {written}");
         // A small value is read at once.
         assert_eq!(turns(vec![7_u64; 100]), (0, 0));
+    }
+
+    #[test]
+    fn others_have_turns_while_a_caller_writes_a_large_argument_for_another_machine() {
+        let value = vec![7_u64; 4 << 17];
+        let pieces = (4 << 20) / PIECE;
+        for contents in [RoomContents::Own, RoomContents::Foreign] {
+            let (value, mut words) = (value.clone(), vec![0; block_len(&value).div_ceil(8)]);
+            let turns = turns_during(move || {
+                let room = WritableSpan::of_words(&mut words);
+                match contents {
+                    RoomContents::Own => Encoder::block_in_turns(room, &value, LIMITS),
+                    RoomContents::Foreign => Encoder::block_over(room, &value, LIMITS),
+                }
+                .unwrap();
+            });
+            assert!(turns + 1 >= pieces, "{contents:?}: {turns} turns, not {pieces}");
+        }
     }
 
     #[test]

@@ -66,6 +66,8 @@ pub mod stall;
 #[cfg(not(loom))]
 mod steer;
 #[cfg(not(loom))]
+pub mod turns;
+#[cfg(not(loom))]
 mod wait;
 #[cfg(not(loom))]
 mod wait_limit;

@@ -1,6 +1,7 @@
 //! How long a caller waits, and how that ends.
 
 use crate::handoff::HandOff;
+use crate::turns::give_turn;
 use crate::wait_limit::WaitLimit;
 use std::fmt;
 use upcall_shm::slot::SlotMessage;
@@ -80,8 +81,8 @@ pub enum NoReply {
 /// Number of bytes of a value that are copied before the thread [yields](give_way).
 pub const PIECE: usize = 256 << 10;
 
-/// Yields to waiting requests and to other threads of the virtual processor. Does nothing on other
-/// kernel threads.
+/// Yields to waiting requests and to other threads of the virtual processor. Another kernel thread
+/// yields its processor ([`crate::turns`]).
 #[cold]
 pub fn give_way() {
     if upcall_thread::on_virtual_processor().is_some() {
@@ -89,6 +90,8 @@ pub fn give_way() {
         // yield to each other would shut them out.
         upcall_thread::safe_point();
         upcall_thread::yield_now();
+    } else {
+        give_turn();
     }
 }
 

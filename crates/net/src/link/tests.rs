@@ -500,6 +500,18 @@ fn a_sender_is_ahead_by_as_much_as_the_way_holds() {
         assert!((least..=most).contains(&ahead), "{ahead} bytes at {round_trip} ms");
         assert_eq!(bodies(&pair.server.came)[&1].len(), 64 << 20);
     }
+    // The rest of a body, for which nothing has to be allowed, tells nothing about the way.
+    let mut pair = Pair::new(IMPATIENT);
+    pair.settle(4096).unwrap();
+    pair.server.link.note_round_trip(Duration::from_millis(50));
+    for call in 0..20 {
+        pair.client.link.send(call.into(), message(call, &vec![1; 100 << 10]));
+    }
+    run_ahead(&mut pair);
+    pair.server.link.note_round_trip(Duration::ZERO);
+    pair.client.link.send(20, message(20, &vec![1; 64 << 20]));
+    let ahead = run_ahead(&mut pair);
+    assert!(ahead <= UNASKED + (16 << 10), "{ahead} bytes after short messages");
     // Another message goes on, although more is allowed now than when it began.
     let mut pair = Pair::new(IMPATIENT);
     pair.settle(4096).unwrap();

@@ -61,7 +61,7 @@ impl Binding {
             let words = zeroed(count).ok_or(NoReply::NoMemory { bytes: len })?;
             let mut block = FrameBody { words, len };
             if len > 0 {
-                Encoder::block(WritableSpan::of_words(&mut block.words), args, limits, None)?;
+                Encoder::block_in_turns(WritableSpan::of_words(&mut block.words), args, limits)?;
             }
             block
         };
