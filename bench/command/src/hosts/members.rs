@@ -1,13 +1,16 @@
 //! A group of two members, the server's and the client's, for the cases of messages.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
-use upcall::message::{Group, GroupBuilder, Handlers, Kind};
+use upcall::message::{Group, GroupBuilder, Handlers, Kind, Message};
 use upcall_bench::child::Outcome;
-use upcall_bench::payload::checksum;
+use upcall_bench::payload::Checksum;
+
+/// Number of bytes that are read at once from a message.
+const PIECE: usize = 16 << 10;
 
 /// Maximum time until the client joins.
 const WITHIN: Duration = Duration::from_secs(3600);
@@ -39,6 +42,19 @@ fn group(server: SocketAddr, rank: usize) -> GroupBuilder {
     GroupBuilder::new("bench", 2).rank(rank).within(WITHIN).across(at.to_string())
 }
 
+/// The checksum of a message, which is read piece by piece as the limit does. `None` if it ends
+/// before it should.
+fn checksum_of(message: &Message<'_, '_>, piece: &mut [u8]) -> Option<u64> {
+    let mut sum = Checksum::default();
+    for at in (0..message.size()).step_by(piece.len()) {
+        let len = piece.len().min(message.size() - at);
+        let part = &mut piece[..len];
+        message.copy_out(at, part)?;
+        sum.piece(part);
+    }
+    Some(sum.value())
+}
+
 /// Starts the thread that receives the messages of one client.
 pub(super) fn receive(server: SocketAddr) -> Outcome<()> {
     thread::Builder::new().name("member".into()).spawn(move || {
@@ -47,10 +63,12 @@ pub(super) fn receive(server: SocketAddr) -> Outcome<()> {
         let sum = Rc::new(Cell::new((0_u64, 0_u64)));
         let answers = kinds.answers;
         handlers.on(kinds.asks, move |group, from, word| _ = group.send(from, answers, &word));
-        let of_data = sum.clone();
-        handlers.on(kinds.data, move |_, _, data: Vec<u8>| {
+        let (of_data, piece) = (sum.clone(), RefCell::new(vec![0; PIECE]));
+        handlers.on_message(kinds.data, move |_, message| {
             let (count, all) = of_data.get();
-            of_data.set((count + 1, all.wrapping_add(checksum(&data))));
+            // A wrong length makes a wrong sum.
+            let of_one = checksum_of(message, &mut piece.borrow_mut()).unwrap_or_default();
+            of_data.set((count + 1, all.wrapping_add(of_one)));
         });
         handlers.on(kinds.ends, move |group, from, count| {
             let (taken, all) = sum.take();
