@@ -1,17 +1,19 @@
 //! Tasks between two processes, as one of these has them.
 
+pub(crate) mod brought;
 mod trials;
 
+use self::brought::BroughtMessages;
 use self::trials::MoveTrials;
 use crate::door::Visitor;
 use crate::hosts::MachineHosts;
-use crate::moves::{MoveEffect, MoveLimits, Moves, RankSet, TakenMessages};
+use crate::moves::{MoveEffect, MoveLimits, Moves, RankSet, Refusal};
 use crate::packed::{FillingTask, PackedParts, PackedTask};
 use crate::remote::ControlMessage;
 use crate::shown::MoveCost;
 use crate::task::{Task, TaskMessage};
 use crate::tid::Tid;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use upcall_message::Rank;
@@ -61,11 +63,11 @@ pub(crate) struct Transit {
     /// Tasks that run elsewhere, whose memory is still here. The watch of a task's writes ends
     /// after its memory, and takes no time then.
     pub(crate) left: Vec<(Ulp, Option<UlpWrites>)>,
-    /// What has arrived for the effect [`MoveEffect::Prepare`].
-    pub(crate) taken: Option<(u64, Rank, PackedTask)>,
+    /// What has arrived for the effect [`MoveEffect::Prepare`], or why it is not taken.
+    pub(crate) taken: Option<Result<(u64, Rank, PackedTask), Refusal>>,
     pub(crate) arriving: HashMap<Tid, Box<EnteringTask>>,
-    /// Messages that move with a task, before the task itself has arrived.
-    pub(crate) brought: BTreeMap<(Rank, Tid, u64), TakenMessages<TaskMessage>>,
+    /// Messages that move with tasks to this process.
+    pub(crate) brought: BroughtMessages<TaskMessage>,
     /// What was sent of tasks here that have not stopped yet.
     pub(crate) sent_early: HashMap<Tid, EarlySent>,
     /// Copies of tasks that still run elsewhere.
@@ -166,7 +168,7 @@ impl Transit {
             left: Vec::new(),
             taken: None,
             arriving: HashMap::new(),
-            brought: BTreeMap::new(),
+            brought: BroughtMessages::default(),
             sent_early: HashMap::new(),
             copies: HashMap::new(),
             unreadable: RankSet::default(),

@@ -198,6 +198,11 @@ pub enum Refusal {
     Folder,
     /// The state did not arrive as it was sent.
     Damaged,
+    /// Too many messages move with the tasks of its host.
+    Messages {
+        /// Maximum number of bytes for them.
+        most: u64,
+    },
     /// An open file of the task is not the same there.
     File {
         /// Its path.
@@ -319,6 +324,13 @@ impl fmt::Display for Refusal {
             }
             Self::Folder => "its folder cannot be entered there",
             Self::Damaged => "its state did not arrive whole",
+            Self::Messages { most } => {
+                return write!(
+                    f,
+                    "more than {most} bytes of messages move with it and with other tasks of its \
+                     host: try again when they have taken some"
+                );
+            }
             Self::File { path, lack } => return write!(f, "its open file {path} {lack}"),
         })
     }

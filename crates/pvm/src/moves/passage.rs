@@ -57,7 +57,7 @@ impl<M: Clone, E> Moves<M, E> {
     // ---- In the process that a task enters.
 
     /// A task's state has arrived: [`MoveEffect::Take`]. A late one, of a move that is settled
-    /// already, is dropped.
+    /// already, is dropped, and so is that of a process which the task does not leave.
     pub fn take(
         &mut self,
         from: Rank,
@@ -65,17 +65,19 @@ impl<M: Clone, E> Moves<M, E> {
         messages: TakenMessages<M>,
         effects: &mut Vec<MoveEffect<M, E>>,
     ) {
-        let Some(all) = self.keeping.all(tid, epoch) else { return };
+        let all = self.keeping.all(tid, epoch).filter(|_| self.leaves(tid, epoch, from));
+        let Some(all) = all else { return };
         let out = &mut RoleOutput { rank: self.peers.rank, own: &mut self.own, effects };
         self.arriving.take((from, tid, epoch, parts), all, messages, out);
         self.run_own(effects);
     }
 
-    /// Returns `true` if the first process has announced this move here, and has not settled it.
+    /// Returns `true` if the first process has announced that the task leaves process `from` in
+    /// this move, and has not settled the move.
     ///
     /// Only then [`take`](Self::take) takes the task.
-    pub fn is_announced(&self, tid: Tid, epoch: u64) -> bool {
-        self.keeping.keeps(tid, epoch)
+    pub fn leaves(&self, tid: Tid, epoch: u64, from: Rank) -> bool {
+        self.keeping.leaves(tid, epoch, from)
     }
 
     /// A part of a task's memory has arrived: [`MoveEffect::SendPart`]. `sum` is the [`sum`] with

@@ -19,9 +19,15 @@ pub struct MoveLimits {
     pub copying: Duration,
 }
 
+impl MoveLimits {
+    /// The limits of a machine.
+    pub const MACHINE: Self =
+        Self { kept: 64 << 20, within: Duration::from_secs(5), copying: Duration::from_secs(600) };
+}
+
 impl Default for MoveLimits {
     fn default() -> Self {
-        Self { kept: 64 << 20, within: Duration::from_secs(5), copying: Duration::from_secs(600) }
+        Self::MACHINE
     }
 }
 
@@ -33,12 +39,15 @@ impl From<Range<Rank>> for RankSet {
     /// The processes with these ranks. Ranks above 255 are ignored.
     fn from(ranks: Range<Rank>) -> Self {
         let mut set = Self::default();
-        ranks.take(256).for_each(|rank| _ = set.insert(rank));
+        ranks.take(Self::MOST).for_each(|rank| _ = set.insert(rank));
         set
     }
 }
 
 impl RankSet {
+    /// Maximum number of processes.
+    pub const MOST: usize = 256;
+
     /// Adds a process. Returns `true` if it was not there. A rank above 255 is ignored.
     pub fn insert(&mut self, rank: Rank) -> bool {
         let Some(word) = self.0.get_mut(rank / 64) else { return false };
@@ -72,7 +81,7 @@ impl RankSet {
 
     /// The processes of the set, in ascending order.
     pub fn ranks(self) -> impl Iterator<Item = Rank> {
-        (0..256).filter(move |rank| self.contains(*rank))
+        (0..Self::MOST).filter(move |rank| self.contains(*rank))
     }
 
     /// Returns `true` if the set has no process.

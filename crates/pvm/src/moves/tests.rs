@@ -601,6 +601,24 @@ fn late_messages_of_another_move_are_ignored() {
 }
 
 #[test]
+fn only_the_process_that_a_task_leaves_sends_it() {
+    let mut machine = TestMachine::new(3);
+    machine.all[1].is_busy = true;
+    machine.ask(1, T, 2);
+    machine.run();
+    for from in [0, 2] {
+        machine.at(2, |moves, effects| moves.take(from, (T, 1, 0), no_messages(), effects));
+        machine.run();
+    }
+    assert_eq!(machine.reports, []);
+    machine.all[1].is_busy = false;
+    machine.freeze(1, T);
+    machine.run();
+    assert_eq!(machine.reports, [(1, Ok(2))]);
+    machine.assert_quiet(T, TaskPlace::In(2));
+}
+
+#[test]
 fn a_state_that_arrives_after_the_decision_is_dropped() {
     let mut machine = TestMachine::new(3);
     machine.ask(1, T, 2);

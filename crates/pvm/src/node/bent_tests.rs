@@ -3,6 +3,7 @@
 
 mod samples;
 
+pub(super) use self::samples::message_head;
 use self::samples::{controls, last_kind, packed};
 use super::{Node, NodeSaving};
 use crate::balance::{BalancePlan, BalancerKind};

@@ -5,9 +5,11 @@ use super::balancing::HostLeave;
 use super::bent_tests::{apart, tids, with_node};
 use crate::balance::PlannedMove;
 use crate::hosts::SpawnPlace;
-use crate::moves::{NotMoved, Pin};
+use crate::moves::{MoveMessage, NotMoved, Pin, Refusal};
 use crate::ops::OP_NOTIFY;
+use crate::packed::PackedHead;
 use crate::remote::{ControlMessage, TaskSpec};
+use crate::transit::MoveAsker;
 use crate::wire::Packet;
 use upcall_ulp::arena::ArenaNumber;
 
@@ -145,5 +147,42 @@ fn a_host_does_not_end_while_a_task_there_ends_a_call_and_would_leave() {
         };
         assert_eq!(leaves_after(Pin::Call), None);
         assert_eq!(leaves_after(Pin::Wish), Some(9));
+    });
+}
+
+/// A hostile process sends messages without end that move with a task. The task goes on there.
+#[test]
+fn a_task_that_brings_too_many_messages_is_refused_and_they_are_not_kept() {
+    let name = "a_task_that_brings_too_many_messages_is_refused_and_they_are_not_kept";
+    if !apart(&format!("first_tests::{name}")) {
+        return;
+    }
+    with_node(0, |first| {
+        let node = &mut first.node;
+        let [tid, receiver, ..] = tids();
+        node.move_task(MoveAsker::Nobody, tid, 0);
+        let epoch = 1;
+        node.heard(1, ControlMessage::Move(MoveMessage::Begun { tid, epoch }));
+        let (contents, head) = (vec![0; 1 << 20], || super::bent_tests::message_head(tid));
+        let (mut random, mut most) = (1_u64, 0);
+        for stamp in 0..400 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let receiver = (random >> 63 == 1).then_some(receiver);
+            let (head, source) = (head(), Some(tid));
+            let head = PackedHead::Message { tid, epoch, receiver, stamp, from: 1, source, head };
+            node.packed(1, head, contents.clone());
+            most = most.max(node.moving.brought.bytes_of(1));
+        }
+        assert!((127 << 20..=128 << 20).contains(&most), "{most}");
+        assert_eq!(node.moving.brought.bytes_of(1), 0);
+        let head = PackedHead::Task { tid, epoch, parts: 1, messages: 400 };
+        node.packed(1, head, Vec::new());
+        let refused = &node.balancing.as_ref().unwrap().refused[&tid];
+        assert!(
+            matches!(refused.why, NotMoved::Refused(Refusal::Messages { .. })),
+            "{:?}",
+            refused.why
+        );
+        assert_eq!(node.machine.as_ref().unwrap().rank(tid), Some(1));
     });
 }

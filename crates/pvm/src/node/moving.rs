@@ -31,13 +31,14 @@ mod errands;
 mod packing;
 
 use super::Node;
-use crate::moves::{KeptMessage, MoveEffect, MoveMessage, Moves, Pin, TakenMessages, TaskPlace};
+use crate::moves::{KeptMessage, MoveEffect, MoveMessage, Moves, Pin, Refusal, TaskPlace};
 use crate::packed::PackedHead;
 use crate::places::TaskLocation;
 use crate::remote::{ControlMessage, MachineLink};
 use crate::shown::MoveCost;
 use crate::task::{Task, TaskMessage, TaskState, pin_of};
 use crate::tid::Tid;
+use crate::transit::brought::nothing;
 use crate::transit::{NodeEffect, StoppedTask};
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -121,7 +122,7 @@ impl Node {
             // The move is decided, or the task has ended.
             self.drop_sent(tid);
             self.moving.copies.remove(&tid);
-            self.moving.brought.retain(|(_, one, _), _| *one != tid);
+            self.moving.brought.settled(tid);
         }
         match place {
             TaskPlace::Held => {
@@ -302,6 +303,7 @@ impl Node {
 
     /// Lets a stopped task run here, in a new seat.
     fn run_again(&mut self, tid: Tid) {
+        self.moving.brought.settled(tid);
         self.drop_sent(tid);
         // A task that has not stopped yet need not.
         self.moving.stopping.retain(|(one, _)| *one != tid);
@@ -399,44 +401,53 @@ impl Node {
                 moves.part(from, (tid, epoch, at), sum, contents, effects);
             }),
             PackedHead::Early { tid, epoch } => self.early(from, (tid, epoch), &contents),
-            PackedHead::Contents { tid, epoch } => self.fill(tid, Some(epoch), &contents),
+            PackedHead::Contents { tid, epoch } => self.fill(tid, Some((epoch, from)), &contents),
             PackedHead::Saved { tid, parts } => self.saved_task(from, tid, parts, contents),
             PackedHead::SavedPart { tid, at, sum } => {
                 self.saved_part(from, (tid, at, sum), contents);
             }
             PackedHead::Message { tid, epoch, receiver, stamp, from: first, source, head } => {
-                if !self.moving.moves.is_announced(tid, epoch) {
-                    return;
-                }
-                // Without memory the task is refused, because a message is missing.
-                let Some(message) = head.with(&contents) else { return };
-                let length = message.length;
-                let kept = KeptMessage { stamp, from: first, source, length, message };
-                let none = || TakenMessages { late: Vec::new(), carried: Vec::new() };
-                let brought = self.moving.brought.entry((from, tid, epoch)).or_insert_with(none);
-                match receiver {
-                    None => brought.late.push(kept),
-                    Some(receiver) => brought.carried.push((receiver, kept)),
+                let (by, host, length) = ((from, tid, epoch), self.hosts.of(from), contents.len());
+                if self.moving.moves.leaves(tid, epoch, from) {
+                    self.moving.brought.add(by, host, receiver, length, || {
+                        let message = head.with(&contents)?;
+                        Some(KeptMessage { stamp, from: first, source, length, message })
+                    });
                 }
             }
             PackedHead::Task { tid, epoch, parts, messages } => {
-                let none = TakenMessages { late: Vec::new(), carried: Vec::new() };
-                let brought = self.moving.brought.remove(&(from, tid, epoch)).unwrap_or(none);
-                let count = brought.late.len() + brought.carried.len();
-                let packed = postcard::from_bytes(&contents).ok();
-                let packed = packed.filter(|_| count == messages as usize);
-                self.moving.taken = packed.map(|packed| (epoch, from, packed));
-                self.drive(|moves, effects| {
-                    moves.take(from, (tid, epoch, parts), brought, effects)
-                });
-                self.moving.taken = None;
+                if self.moving.moves.leaves(tid, epoch, from) {
+                    self.take_task(from, (tid, epoch, parts), messages, &contents);
+                }
             }
         }
     }
 
+    /// Takes a task without its contents, and the messages that move with it.
+    fn take_task(
+        &mut self,
+        from: Rank,
+        (tid, epoch, parts): (Tid, u64, u32),
+        messages: u32,
+        contents: &[u8],
+    ) {
+        let brought = self.moving.brought.take((from, tid, epoch), self.hosts.of(from), messages);
+        // A task arrives once.
+        let Some(brought) = brought else { return };
+        let (brought, refused) = match brought {
+            Ok(brought) => (brought, None),
+            Err(why) => (nothing(), Some(why)),
+        };
+        let packed = || postcard::from_bytes(contents).map_err(|_| Refusal::Damaged);
+        let packed = refused.map_or_else(packed, Err);
+        self.moving.taken = Some(packed.map(|packed| (epoch, from, packed)));
+        self.drive(|moves, effects| moves.take(from, (tid, epoch, parts), brought, effects));
+        self.moving.taken = None;
+    }
+
     /// Handles the end of a process. In the first process, its tasks have ended with it.
     pub(super) fn lose_moves(&mut self, rank: Rank) {
-        self.moving.brought.retain(|(from, ..), _| *from != rank);
+        self.moving.brought.lost(rank);
         self.moving.copies.retain(|_, copy| copy.from != rank);
         self.moving.sent_early.retain(|_, sent| sent.to != rank);
         if let Ok(process) = u32::try_from(rank) {

@@ -9,6 +9,7 @@ use crate::packed::{EarlyTask, MessageHead, PackedHead, SentBlock};
 use crate::remote::{ControlMessage, Count, LateMessage, PagesRead, TaskSpec};
 use crate::shown::{MoveCost, ShownTask, TaskActivity};
 use crate::task::TaskMessage;
+use crate::tid::Tid;
 use crate::wire::Packet;
 use std::path::Path;
 use std::time::Duration;
@@ -184,23 +185,29 @@ pub(super) fn last_kind() -> usize {
     usize::from(postcard::to_stdvec(&ControlMessage::Late(last)).unwrap()[0])
 }
 
+/// What comes before the contents of a message that a task sends to itself.
+pub(in crate::node) fn message_head(tid: Tid) -> MessageHead {
+    let (source, destination) = (tid.number(), tid.number());
+    let (tag, context, encoding, wait, block, length) = (1, 0, 0, 0, None, 0);
+    MessageHead::of(&TaskMessage {
+        source,
+        destination,
+        tag,
+        context,
+        encoding,
+        wait,
+        block,
+        length,
+    })
+}
+
 /// Something of a task that moves, of each kind, and what follows.
 pub(super) fn packed() -> Vec<(PackedHead, Vec<u8>)> {
-    let (tid, epoch, number) = (tids()[0], 1, tids()[0].number());
-    let message = TaskMessage {
-        source: number,
-        destination: number,
-        tag: 1,
-        context: 0,
-        encoding: 0,
-        wait: 0,
-        block: None,
-        length: 0,
-    };
+    let (tid, epoch) = (tids()[0], 1);
     let run = PageRun { start: 1 << 40, end: (1 << 40) + 4096 };
     let early = EarlyTask { expected: vec![run], pages: vec![run], ..EarlyTask::default() };
     let early = postcard::to_stdvec(&early).unwrap();
-    let head = MessageHead::of(&message);
+    let head = message_head(tid);
     let (receiver, from, source) = (Some(tids()[1]), 1, Some(tid));
     vec![
         (PackedHead::Task { tid, epoch, parts: 1, messages: 0 }, vec![1; 400]),

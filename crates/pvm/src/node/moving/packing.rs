@@ -204,7 +204,7 @@ impl Node {
     }
 
     fn arriving_task(&mut self, tid: Tid) -> Result<(u64, Rank, FillingTask), Refusal> {
-        let (epoch, from, packed) = self.moving.taken.take().ok_or(Refusal::Damaged)?;
+        let (epoch, from, packed) = self.moving.taken.take().unwrap_or(Err(Refusal::Damaged))?;
         // The messages about blocks given back arrive before those about blocks taken.
         self.give_blocks_back();
         self.go_home();
@@ -218,10 +218,10 @@ impl Node {
         Ok((epoch, from, packed.arrive(image, copy)?))
     }
 
-    /// Fills in a part of a task. With an epoch, this process has asked for it.
-    pub(super) fn fill(&mut self, tid: Tid, epoch: Option<u64>, bytes: &[u8]) {
+    /// Fills in a part of a task. With an epoch, this process has asked the old process for it.
+    pub(super) fn fill(&mut self, tid: Tid, asked: Option<(u64, Rank)>, bytes: &[u8]) {
         let Some(entering) = self.moving.arriving.get_mut(&tid) else { return };
-        if epoch.is_some_and(|epoch| entering.epoch != epoch) {
+        if asked.is_some_and(|asked| (entering.epoch, entering.from) != asked) {
             return;
         }
         let (from, epoch) = (entering.from, entering.epoch);
