@@ -13,16 +13,13 @@
 //! ```
 //! **No message is lost.** After Held a process only reacts to messages. A reaction may send
 //! others: a task that is killed has ended, and another one gets a notice of that. So one mark for
-//! each pair of processes would not do. The processes count instead, as in the detection of a
-//! [stuck](crate::node) machine (Mattern, 1987). If the messages received in one round are as many
-//! as the messages sent in the next one, then none was under way between the rounds, and none was
-//! sent since. Each message then is in an inbox, in a reply, or in the first process's services,
-//! and so in the checkpoint, once.
+//! each pair of processes would not do. The processes count instead, until no message is under way
+//! ([`counting`](crate::counting)). Each message then is in an inbox, in a reply, or in the first
+//! process's services, and so in the checkpoint, once.
 //!
 //! **Several hosts.** A link between two hosts keeps a message until the other side has it, also
 //! while it is cut. The counts are of messages that a process has sent and taken, so they include
-//! those in links. Two processes that have lost each other have lost messages. So counts only count
-//! if all processes know of the same ends.
+//! those in links.
 //!
 //! A process that ends or does not answer makes the first process give up. Then all go on, as after
 //! a checkpoint: nothing has happened to their tasks.
@@ -30,8 +27,8 @@
 //! This is a state machine without clock, input and output. Its driver is
 //! [`node::saving`](crate::node).
 
+use crate::counting::{Count, CountRounds, RoundResult};
 use crate::moves::RankSet;
-use crate::remote::Count;
 use crate::shown::readable;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -106,9 +103,20 @@ pub(crate) struct MachineHold {
 #[derive(Debug)]
 enum HoldPhase {
     Settles,
-    Stops { missing: RankSet },
-    Counts { round: u32, missing: RankSet, all: Count, own: Count, heard_before: Option<u64> },
-    Saves { missing: RankSet, since: Duration, bytes: u64 },
+    Stops {
+        missing: RankSet,
+    },
+    /// The pair is the sender and the receiver of a message that was under way in an earlier round.
+    Counts {
+        round: u32,
+        rounds: CountRounds,
+        pair: Option<(Rank, Rank)>,
+    },
+    Saves {
+        missing: RankSet,
+        since: Duration,
+        bytes: u64,
+    },
 }
 
 /// Maximum time in which this number of bytes arrive.
@@ -172,13 +180,9 @@ impl MachineHold {
             }
             (
                 HeldMessage::Counted { round: of, count },
-                HoldPhase::Counts { round, missing, all, .. },
-            ) if of == *round && missing.contains(from) => {
-                *missing = missing.without(sender);
-                // Processes that know of different ends have counted differently.
-                all.all_wait &= count.all_wait && count.lost == all.lost;
-                all.sent = all.sent.wrapping_add(count.sent);
-                all.heard = all.heard.wrapping_add(count.heard);
+                HoldPhase::Counts { round, rounds, .. },
+            ) if of == *round && rounds.missing().contains(from) => {
+                rounds.add(from, &count);
                 self.counted(own, now)
             }
             (HeldMessage::Saved(Ok(name)), HoldPhase::Saves { missing, .. }) => {
@@ -192,29 +196,27 @@ impl MachineHold {
 
     /// Begins a round of counting with the first process's own count.
     pub(crate) fn count(&mut self, round: u32, own: Count, now: Duration) -> Option<HoldStep> {
-        let heard_before = match &self.phase {
-            HoldPhase::Counts { all, .. } if all.all_wait => Some(all.heard),
-            _ => None,
+        let others = self.living(RankSet::from(0..1));
+        let (mut rounds, pair) = match &mut self.phase {
+            HoldPhase::Counts { rounds, pair, .. } => (std::mem::take(rounds), *pair),
+            _ => (CountRounds::default(), None),
         };
-        let mut first = RankSet::default();
-        first.insert(0);
-        let missing = self.living(first);
-        self.phase = HoldPhase::Counts { round, missing, all: own, own, heard_before };
+        rounds.begin(own.clone(), others);
+        self.phase = HoldPhase::Counts { round, rounds, pair };
         self.counted(own, now)
     }
 
     /// Decides when all have counted.
-    fn counted(&mut self, own_now: Count, now: Duration) -> Option<HoldStep> {
-        let HoldPhase::Counts { round, missing, all, own, heard_before } = &mut self.phase else {
-            return None;
-        };
-        if !missing.is_empty() {
-            return None;
-        }
-        // What this process had received when it counted, it may have handled after that.
-        all.all_wait &= own_now.all_wait && own_now.sent == own.sent;
-        if !all.all_wait || *heard_before != Some(all.sent) {
-            return Some(HoldStep::Count(*round + 1));
+    fn counted(&mut self, own: Count, now: Duration) -> Option<HoldStep> {
+        let HoldPhase::Counts { round, rounds, pair } = &mut self.phase else { return None };
+        match rounds.result(&own) {
+            RoundResult::Open => return None,
+            RoundResult::NotYet => return Some(HoldStep::Count(*round + 1)),
+            RoundResult::UnderWay(of) => {
+                *pair = of;
+                return Some(HoldStep::Count(*round + 1));
+            }
+            RoundResult::Quiet => {}
         }
         let missing = self.living(RankSet::default());
         self.phase = HoldPhase::Saves { missing, since: now, bytes: 0 };
@@ -235,7 +237,7 @@ impl MachineHold {
     /// The reason to give up because of the time. `process` names a process.
     pub(crate) fn tick(&self, now: Duration, process: impl Fn(Rank) -> String) -> Option<HoldStep> {
         let names = |missing: RankSet| {
-            let all = (0..self.size).filter(|rank| missing.contains(*rank)).map(process);
+            let all = (0..self.size).filter(|rank| missing.contains(*rank)).map(&process);
             all.collect::<Vec<_>>().join(", ")
         };
         if let HoldPhase::Saves { missing, since, bytes } = self.phase
@@ -251,18 +253,24 @@ impl MachineHold {
             )));
         }
         (now >= self.until).then(|| {
-            HoldStep::GiveUp(match self.phase {
+            let missing = match &self.phase {
+                HoldPhase::Stops { missing } | HoldPhase::Saves { missing, .. } => *missing,
+                HoldPhase::Counts { rounds, .. } => rounds.missing(),
+                HoldPhase::Settles => RankSet::default(),
+            };
+            HoldStep::GiveUp(match &self.phase {
                 HoldPhase::Settles => {
                     "moves or spawns of tasks, or hosts that come or go, are not done within 5 s"
                         .into()
                 }
-                HoldPhase::Stops { missing }
-                | HoldPhase::Counts { missing, .. }
-                | HoldPhase::Saves { missing, .. }
-                    if !missing.is_empty() =>
-                {
+                _ if !missing.is_empty() => {
                     format!("no answer of {}: it is stopped, or in a system call", names(missing))
                 }
+                HoldPhase::Counts { pair: Some((from, to)), .. } => format!(
+                    "messages from {} to {} are still under way after 5 s",
+                    process(*from),
+                    process(*to)
+                ),
                 _ => "messages are still under way after 5 s".into(),
             })
         })
@@ -272,6 +280,7 @@ impl MachineHold {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counting::PeerCount;
     use std::collections::VecDeque;
 
     const SIZE: usize = 4;
@@ -280,7 +289,9 @@ mod tests {
     struct World {
         random: u64,
         queues: Vec<VecDeque<Sent>>,
-        counts: [Count; SIZE],
+        /// Numbers of messages, by sender and receiver.
+        sent: [[u64; SIZE]; SIZE],
+        heard: [[u64; SIZE]; SIZE],
         /// What a process has taken and not handled yet.
         taken: [VecDeque<(Rank, Sent)>; SIZE],
     }
@@ -304,13 +315,18 @@ mod tests {
                 if from == to {
                     return;
                 }
-                self.counts[from].sent += 1;
+                self.sent[from][to] += 1;
             }
             self.queues[from * SIZE + to].push_back(sent);
         }
 
         fn count(&self, rank: Rank) -> Count {
-            Count { all_wait: true, ..self.counts[rank] }
+            let peer = |other: Rank| PeerCount {
+                rank: other,
+                sent: self.sent[rank][other],
+                heard: self.heard[other][rank],
+            };
+            Count { all_wait: true, peers: (0..SIZE).map(peer).collect(), ..Count::default() }
         }
 
         /// Takes some of what has arrived at a process.
@@ -318,7 +334,7 @@ mod tests {
             let from = self.random(SIZE);
             if let Some(sent) = self.queues[from * SIZE + to].pop_front() {
                 if matches!(sent, Sent::Message(_)) {
-                    self.counts[to].heard += 1;
+                    self.heard[from][to] += 1;
                 }
                 self.taken[to].push_back((from, sent));
             }
@@ -339,7 +355,8 @@ mod tests {
         let mut world = World {
             random: seed,
             queues: (0..SIZE * SIZE).map(|_| VecDeque::new()).collect(),
-            counts: Default::default(),
+            sent: Default::default(),
+            heard: Default::default(),
             taken: Default::default(),
         };
         let mut holding = MachineHold::new(Duration::ZERO);
@@ -381,10 +398,10 @@ mod tests {
                     Sent::Told(_) => {}
                     Sent::Reported(message) => {
                         let own = world.count(0);
-                        let mut step = holding.heard(from, message, own, Duration::ZERO);
+                        let mut step = holding.heard(from, message, own.clone(), Duration::ZERO);
                         while let Some(HoldStep::Count(round)) = step {
                             tell(&mut world, HoldMessage::Count { round });
-                            step = holding.count(round, own, Duration::ZERO);
+                            step = holding.count(round, own.clone(), Duration::ZERO);
                         }
                         match step {
                             Some(HoldStep::Done(names)) => {
@@ -424,28 +441,31 @@ mod tests {
         let refused = HeldMessage::Held(Err("t1".into()));
         let own = Count::default();
         let odd = HeldMessage::Held(Err(format!("\x1b[2J{}", "x".repeat(2000))));
-        let odd_step = begin().heard(1, odd, own, now);
+        let odd_step = begin().heard(1, odd, own.clone(), now);
         assert_eq!(odd_step, Some(HoldStep::GiveUp(format!("?[2J{}", "x".repeat(996)))));
-        assert_eq!(holding.heard(1, refused, own, now), Some(HoldStep::GiveUp("t1".into())));
+        assert_eq!(
+            holding.heard(1, refused, own.clone(), now),
+            Some(HoldStep::GiveUp("t1".into()))
+        );
         let mut holding = begin();
-        assert_eq!(holding.heard(0, HeldMessage::Held(Ok(())), own, now), None);
+        assert_eq!(holding.heard(0, HeldMessage::Held(Ok(())), own.clone(), now), None);
         assert_eq!(holding.tick(now, process), None);
         let late = holding.tick(Duration::from_secs(8), process);
         let Some(HoldStep::GiveUp(why)) = late else { panic!("{late:?}") };
         assert!(why.contains("process 1") && !why.contains("process 0"), "{why}");
         // Reports of another phase change nothing.
-        assert_eq!(holding.heard(1, HeldMessage::Saved(Ok(1)), own, now), None);
+        assert_eq!(holding.heard(1, HeldMessage::Saved(Ok(1)), own.clone(), now), None);
         // So do reports of a process that is no part of the checkpoint.
         let mut holding = begin();
-        assert_eq!(holding.heard(2, HeldMessage::Held(Err("t1".into())), own, now), None);
+        assert_eq!(holding.heard(2, HeldMessage::Held(Err("t1".into())), own.clone(), now), None);
         // A machine of one process needs no rounds of others.
         let mut holding = MachineHold::new(now);
         holding.settled(1, RankSet::default(), now);
-        let step = holding.heard(0, HeldMessage::Held(Ok(())), own, now);
+        let step = holding.heard(0, HeldMessage::Held(Ok(())), own.clone(), now);
         assert_eq!(step, Some(HoldStep::Count(1)));
-        let own = Count { all_wait: true, ..own };
-        assert_eq!(holding.count(1, own, now), Some(HoldStep::Count(2)));
-        assert_eq!(holding.count(2, own, now), Some(HoldStep::Tell(HoldMessage::Save)));
+        let own = Count { all_wait: true, ..own.clone() };
+        assert_eq!(holding.count(1, own.clone(), now), Some(HoldStep::Count(2)));
+        assert_eq!(holding.count(2, own.clone(), now), Some(HoldStep::Tell(HoldMessage::Save)));
     }
 
     /// A process that sends a little all the time does not keep the machine from going on.
@@ -457,11 +477,16 @@ mod tests {
             let mut holding = MachineHold::new(start);
             holding.settled(2, RankSet::default(), start);
             for rank in [0, 1] {
-                holding.heard(rank, HeldMessage::Held(Ok(())), own, start);
+                holding.heard(rank, HeldMessage::Held(Ok(())), own.clone(), start);
             }
             for round in [1, 2] {
-                holding.count(round, own, start);
-                holding.heard(1, HeldMessage::Counted { round, count: own }, own, start);
+                holding.count(round, own.clone(), start);
+                holding.heard(
+                    1,
+                    HeldMessage::Counted { round, count: own.clone() },
+                    own.clone(),
+                    start,
+                );
             }
             let mut seconds = 1..100_000;
             let late = seconds.find_map(|second| {
@@ -485,7 +510,10 @@ mod tests {
     #[test]
     fn processes_that_know_of_different_ends_are_not_saved() {
         let now = Duration::ZERO;
-        let count = |lost| Count { all_wait: true, lost, ..Count::default() };
+        let count = |lost: usize| {
+            let lost = RankSet::from(2..2 + lost);
+            Count { all_wait: true, lost, ..Count::default() }
+        };
         let saves = |theirs: [usize; 2]| {
             let mut holding = MachineHold::new(now);
             holding.settled(2, RankSet::default(), now);

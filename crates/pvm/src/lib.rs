@@ -13,6 +13,7 @@ mod causal;
 mod checkpoint;
 pub mod compiler;
 mod console;
+mod counting;
 mod door;
 #[allow(dead_code, reason = "all that are ours or PVM's, also those that only libpvm3 uses")]
 mod error;

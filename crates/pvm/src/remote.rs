@@ -26,6 +26,7 @@ mod parts;
 mod tests;
 
 use crate::causal::{Queues, StampedMessage};
+use crate::counting::{Count, PeerCount};
 use crate::holding::{HeldMessage, HoldMessage};
 use crate::hosts::{HostComes, MemberOrder, SpawnPlace};
 use crate::moves::{MoveMessage, RankSet, Refusal};
@@ -192,16 +193,6 @@ pub(crate) enum PagesRead {
     Refused,
     /// The kernel does not let this process read the other one's memory.
     Unreadable,
-}
-
-/// Counts of one process, or of all together. Messages to and from ended processes are left out;
-/// only the number of those processes counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Count {
-    pub(crate) all_wait: bool,
-    pub(crate) sent: u64,
-    pub(crate) heard: u64,
-    pub(crate) lost: usize,
 }
 
 impl ControlMessage {
@@ -466,7 +457,7 @@ pub(crate) enum LinkChange {
 
 /// Version of the messages between processes. Part of a kind's name, so that the group refuses
 /// processes of another one, which other hosts may have.
-const PROTOCOL: &str = concat!("control ", env!("CARGO_PKG_VERSION"), ".4");
+const PROTOCOL: &str = concat!("control ", env!("CARGO_PKG_VERSION"), ".5");
 
 /// Messages to and from another process, without those of the counting itself.
 #[derive(Debug, Default)]
@@ -937,12 +928,12 @@ impl MachineLink {
     /// Counts of messages to and from the processes that have not ended.
     pub(crate) fn count(&self, all_wait: bool) -> Count {
         let mut all = Count { all_wait, ..Count::default() };
-        for one in &self.counts {
+        for (rank, one) in self.counts.iter().enumerate() {
+            let (sent, heard) = (one.sent.get(), one.heard.get());
             if one.is_lost.get() {
-                all.lost += 1;
-            } else {
-                all.sent = all.sent.wrapping_add(one.sent.get());
-                all.heard = all.heard.wrapping_add(one.heard.get());
+                all.lost.insert(rank);
+            } else if sent > 0 || heard > 0 {
+                all.peers.push(PeerCount { rank, sent, heard });
             }
         }
         all

@@ -13,6 +13,7 @@ pub(super) mod state;
 
 use self::state::{STILL, TaskHold, TaskHoldPhase};
 use super::{HAND_OFFS, Node};
+use crate::counting::Count;
 use crate::holding::{HeldMessage, HoldMessage};
 use crate::moves::{self, Pin};
 use crate::packed::PackedHead;
@@ -78,13 +79,13 @@ impl Node {
     }
 
     /// The messages so far, and whether all that has arrived was handled.
-    fn quiet_count(&self) -> crate::remote::Count {
+    fn quiet_count(&self) -> Count {
         let is_quiet = self.arrivals.is_empty()
             && self.late.is_empty()
             && self.unsent.is_empty()
             && self.moving.is_quiet();
         self.link.as_ref().map_or_else(
-            || crate::remote::Count { all_wait: is_quiet, ..Default::default() },
+            || Count { all_wait: is_quiet, ..Count::default() },
             |link| link.count(is_quiet),
         )
     }

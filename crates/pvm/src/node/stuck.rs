@@ -3,13 +3,8 @@
 //! In a single process that is visible at once. With several, a message may be under way. So when
 //! the first process has waited for a second in all, and all of its tasks wait for messages alone,
 //! it asks all processes two times in a row: do all tasks wait, how many messages were sent
-//! to other processes, and how many were received from them? If all wait both times, and the number
-//! received in the first round equals the number sent in the second, then no message is under way,
-//! and none can be sent any more.
-//!
-//! Source: Mattern, "Algorithms for distributed termination detection" (Distributed Computing,
-//! 1987), section 5: the four counters. A message that was received but not handled yet is in the
-//! first round's number. What its task sends in response is only in the second round's.
+//! to other processes, and how many were received from them? If all wait both times, and no message
+//! is under way ([`counting`](crate::counting)), then none can be sent any more.
 //!
 //! If the tasks are not stuck, the next question comes after twice the time, up to half a minute: a
 //! machine that waits for a terminal, or computes in another process, is asked twice a minute. The
@@ -21,8 +16,10 @@
 //! So no machine is stuck then.
 
 use super::Node;
+use crate::counting::{Count, CountRounds, RoundResult};
 use crate::machine::Machine;
-use crate::remote::{ControlMessage, Count};
+use crate::moves::RankSet;
+use crate::remote::ControlMessage;
 use crate::shown::ShownTask;
 use crate::task::{Task, TaskState};
 use std::time::Duration;
@@ -40,13 +37,7 @@ pub(super) struct Watch {
     idle: Duration,
     /// The open question, or the last one. Odd numbers are first rounds.
     question: u64,
-    /// Processes that have not answered it.
-    missing: Vec<Rank>,
-    count: Count,
-    /// Number of messages received, as of the first round.
-    heard_before: u64,
-    /// Number of messages that this process had sent when the question was asked.
-    sent_before: u64,
+    rounds: CountRounds,
     tasks: Vec<ShownTask>,
     /// All tasks, once they are known to be stuck.
     stuck: Option<Vec<ShownTask>>,
@@ -54,18 +45,8 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new() -> Self {
-        let (missing, tasks) = (Vec::new(), Vec::new());
-        Self {
-            period: FIRST,
-            idle: Duration::ZERO,
-            question: 0,
-            missing,
-            count: Count::default(),
-            heard_before: 0,
-            sent_before: 0,
-            tasks,
-            stuck: None,
-        }
+        let (rounds, tasks) = (CountRounds::default(), Vec::new());
+        Self { period: FIRST, idle: Duration::ZERO, question: 0, rounds, tasks, stuck: None }
     }
 
     /// All tasks, if they are stuck.
@@ -122,13 +103,14 @@ impl Node {
 
     /// Returns `true` while a question is open.
     pub(super) fn is_counting(&self) -> bool {
-        !self.watch.missing.is_empty()
+        !self.watch.rounds.missing().is_empty()
     }
 
     /// Starts the first round.
     fn ask_whether_all_wait(&mut self) {
         self.watch.period = (2 * self.watch.period).min(LONGEST);
         self.watch.question += 1 + (self.watch.question & 1);
+        self.watch.rounds = CountRounds::default();
         self.ask_again();
     }
 
@@ -136,8 +118,11 @@ impl Node {
         let own = self.own_count();
         let Some(link) = &self.link else { return };
         let watch = &mut self.watch;
-        watch.missing = (1..link.size()).filter(|rank| !link.is_lost(*rank)).collect();
-        (watch.count, watch.sent_before, watch.tasks) = (own, own.sent, Vec::new());
+        let mut asked = RankSet::default();
+        let living = (1..link.size()).filter(|rank| !link.is_lost(*rank));
+        living.for_each(|rank| _ = asked.insert(rank));
+        watch.rounds.begin(own, asked);
+        watch.tasks = Vec::new();
         let question = watch.question;
         self.tell_all(&ControlMessage::Count { question });
         self.counted();
@@ -163,16 +148,11 @@ impl Node {
         tasks: Vec<ShownTask>,
     ) {
         let watch = &mut self.watch;
-        if question != watch.question || !watch.missing.contains(&from) {
+        if question != watch.question || !watch.rounds.missing().contains(from) {
             return;
         }
-        watch.missing.retain(|rank| *rank != from);
+        watch.rounds.add(from, &count);
         watch.tasks.extend(tasks);
-        let all = &mut watch.count;
-        // Processes that know of different ends have counted differently.
-        all.all_wait &= count.all_wait && count.lost == all.lost;
-        all.sent = all.sent.wrapping_add(count.sent);
-        all.heard = all.heard.wrapping_add(count.heard);
         self.counted();
     }
 
@@ -186,18 +166,12 @@ impl Node {
         let own = self.own_count();
         let watch = &mut self.watch;
         // This process may itself have acted since the question, for a request at its desk.
-        if !watch.missing.is_empty()
-            || !watch.count.all_wait
-            || !own.all_wait
-            || own.sent != watch.sent_before
-        {
-            return;
-        }
         if watch.question & 1 == 1 {
-            watch.heard_before = watch.count.heard;
-            watch.question += 1;
-            self.ask_again();
-        } else if watch.heard_before == watch.count.sent {
+            if watch.rounds.do_all_wait(&own) {
+                watch.question += 1;
+                self.ask_again();
+            }
+        } else if watch.rounds.result(&own) == RoundResult::Quiet {
             let told = std::mem::take(&mut watch.tasks);
             let own = self.seen();
             self.watch.stuck = Some(self.all_seen(own.into_iter().chain(told).collect(), &[]));

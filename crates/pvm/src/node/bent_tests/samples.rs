@@ -2,11 +2,12 @@
 
 use super::{hosts, tids};
 use crate::balance::{MeasuredLoads, MeasuredTask};
+use crate::counting::{Count, PeerCount};
 use crate::holding::{HeldMessage, HoldMessage};
 use crate::hosts::SpawnPlace;
 use crate::moves::{MoveMessage, Pin, RankSet, Refusal, ShownPath};
 use crate::packed::{EarlyTask, MessageHead, PackedHead, SentBlock};
-use crate::remote::{ControlMessage, Count, LateMessage, PagesRead, TaskSpec};
+use crate::remote::{ControlMessage, LateMessage, PagesRead, TaskSpec};
 use crate::shown::{MoveCost, ShownTask, TaskActivity};
 use crate::task::TaskMessage;
 use crate::tid::Tid;
@@ -15,7 +16,10 @@ use std::path::Path;
 use std::time::Duration;
 use upcall_ulp::{Block, FileLack, PageRun};
 
-const COUNT: Count = Count { all_wait: true, sent: 1, heard: 1, lost: 0 };
+fn count() -> Count {
+    let peers = vec![PeerCount { rank: 0, sent: 1, heard: 1 }];
+    Count { all_wait: true, lost: RankSet::default(), peers }
+}
 
 /// Control messages of each kind.
 pub(super) fn controls() -> Vec<ControlMessage> {
@@ -96,7 +100,7 @@ fn of_machine() -> Vec<ControlMessage> {
     vec![
         ControlMessage::Halt,
         ControlMessage::Count { question: 1 },
-        ControlMessage::Counted { question: 1, count: COUNT, tasks: vec![shown()] },
+        ControlMessage::Counted { question: 1, count: count(), tasks: vec![shown()] },
         ControlMessage::Look { number },
         ControlMessage::Seen { number, time, tasks: vec![shown()] },
         ControlMessage::Measure { round: 1, with_bytes: true },
@@ -170,7 +174,7 @@ fn of_checkpoints() -> Vec<ControlMessage> {
         hold(HoldMessage::Save),
         hold(HoldMessage::GoOn),
         held(HeldMessage::Held(Ok(()))),
-        held(HeldMessage::Counted { round: 1, count: COUNT }),
+        held(HeldMessage::Counted { round: 1, count: count() }),
         held(HeldMessage::Saved(Ok(1))),
         held(HeldMessage::Saved(Err("no".into()))),
         ControlMessage::Restored { tid, refused: Some(Refusal::Files) },
