@@ -7,7 +7,10 @@
 //! | the task is pinned | the task, from all other hosts |
 //! | no answer in time, or the end of the process | all tasks |
 //!
-//! Each bar lasts for [`BARRED`], and twice as long if the same is found again.
+//! Each bar lasts for [`BARRED`], and twice as long if the same is found again. That of all tasks
+//! lasts for [`LONGEST_OF_ALL`] at most. If the host reports no loads then, it is out of
+//! reach, or stands still. Then the bar ends as soon as all of its processes report loads again. A
+//! host that has always reported is slow, and the bar stays.
 
 use super::HostIndex;
 use crate::moves::{NotMoved, Refusal};
@@ -19,6 +22,8 @@ use std::time::{Duration, Instant};
 pub(crate) const BARRED: Duration = Duration::from_secs(30);
 /// The longest time for which a refusal counts.
 const LONGEST: Duration = Duration::from_secs(3600);
+/// The longest time for which a host without an answer counts as that.
+const LONGEST_OF_ALL: Duration = Duration::from_secs(960);
 /// Maximum number of bars. Beyond it, refusals are forgotten: a task tries again too soon.
 const MOST: usize = 4096;
 
@@ -39,6 +44,16 @@ enum BarredKey {
 struct Bar {
     until: Instant,
     lasts: Duration,
+    /// Whether the host has reported no loads since.
+    was_silent: bool,
+}
+
+/// Whether the processes of a host report loads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostReports {
+    All,
+    /// One of them does not.
+    NotAll,
 }
 
 /// See the module.
@@ -67,9 +82,27 @@ impl Bars {
         self.0.retain(|_, bar| bar.until + bar.lasts > now);
         let before = self.0.get(&key).map(|bar| bar.lasts);
         if before.is_some() || self.0.len() < MOST {
-            let lasts = before.map_or(BARRED, |lasts| (lasts * 2).min(LONGEST));
-            self.0.insert(key, Bar { until: now + lasts, lasts });
+            let longest = match key {
+                BarredKey::Host(_) => LONGEST_OF_ALL,
+                _ => LONGEST,
+            };
+            let lasts = before.map_or(BARRED, |lasts| (lasts * 2).min(longest));
+            self.0.insert(key, Bar { until: now + lasts, lasts, was_silent: false });
         }
+    }
+
+    /// Notes in a round whether hosts report loads.
+    pub(crate) fn note_reports(&mut self, reports: impl Fn(HostIndex) -> HostReports) {
+        self.0.retain(|key, bar| {
+            let BarredKey::Host(host) = key else { return true };
+            match reports(*host) {
+                HostReports::All => !bar.was_silent,
+                HostReports::NotAll => {
+                    bar.was_silent = true;
+                    true
+                }
+            }
+        });
     }
 
     /// Notes that a task has moved to a host.
@@ -153,6 +186,36 @@ mod tests {
         assert_eq!(barred(&bars, now), [(1, "a", 1)]);
         bars.forget(tid);
         assert!(bars.is_empty());
+    }
+
+    #[test]
+    fn a_host_without_an_answer_is_tried_again_when_it_answers_and_after_minutes_at_most() {
+        let (mut bars, mut now, tid) = (Bars::default(), Instant::now(), Tid::new(0, 1));
+        let all = [(1, "a", 1), (2, "a", 1), (3, "b", 1)];
+        for factor in [1, 2, 4, 8, 16, 32, 32, 32] {
+            bars.note((tid, "a"), 1, &NotMoved::TimedOut, now);
+            // A host that reports is slow. That changes nothing.
+            bars.note_reports(|_| HostReports::All);
+            now += BARRED * factor;
+            assert_eq!(barred(&bars, now - Duration::from_millis(1)), all, "{factor}");
+            assert_eq!(barred(&bars, now), [], "{factor}");
+        }
+        bars.note((tid, "a"), 1, &NotMoved::TimedOut, now);
+        bars.note((tid, "a"), 2, &NotMoved::Lost, now);
+        let two =
+            |of_one: HostReports| move |host| if host == 1 { of_one } else { HostReports::All };
+        bars.note_reports(two(HostReports::NotAll));
+        assert_eq!(barred(&bars, now).len(), 6);
+        bars.note_reports(two(HostReports::All));
+        assert_eq!(barred(&bars, now), [(1, "a", 2), (2, "a", 2), (3, "b", 2)]);
+        // It begins with the shortest time again.
+        bars.note((tid, "a"), 1, &NotMoved::TimedOut, now);
+        assert_eq!(barred(&bars, now + BARRED), []);
+        // Another reason is none of the host's.
+        bars.note((tid, "a"), 1, &NotMoved::Refused(Refusal::Folder), now);
+        bars.note_reports(|_| HostReports::NotAll);
+        bars.note_reports(|_| HostReports::All);
+        assert_eq!(barred(&bars, now), [(1, "a", 1)]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ mod planning;
 #[cfg(test)]
 mod tests;
 
-use super::bars::Bars;
+use super::bars::{Bars, HostReports};
 use super::between::BetweenHosts;
 use super::chance::{MeasuredLoad, without_chance};
 use super::leaving::LeavingHosts;
@@ -441,6 +441,20 @@ impl BalancingRounds {
             self.period = PERIOD;
             self.begin(RoundPhase::Waits, now, PERIOD);
         }
+    }
+
+    /// At the end of a measurement: lets hosts be tried again that had not answered, and do.
+    pub(crate) fn note_reports(&mut self, size: usize, host_of: impl Fn(Rank) -> HostIndex) {
+        if self.phase != RoundPhase::Measures || self.bars.is_empty() {
+            return;
+        }
+        let silent = &self.missing | &self.late;
+        let silent = self.living(size).filter(|rank| silent.contains(rank)).map(host_of);
+        let silent = silent.collect::<BTreeSet<_>>();
+        self.bars.note_reports(|host| match silent.contains(&host) {
+            true => HostReports::NotAll,
+            false => HostReports::All,
+        });
     }
 
     /// Begins the moves of a plan.

@@ -200,6 +200,7 @@ impl Node {
         let (spread, now) = (balancing.again.take(), Instant::now());
         let is_moving = |tid| self.moving.is_moving(tid);
         let host_of = |rank| self.hosts.of(rank);
+        balancing.note_reports(size, host_of);
         let view = balancing.view(size, machine.all(), is_moving, host_of, now);
         let plan = balancing.plan_round(&view, spread, now);
         balancing.begin_moves(plan, spread);

@@ -360,7 +360,8 @@ fn tasks_stay_away_from_hosts_that_refuse_them() {
         (NotMoved::Refused(Refusal::Program), 12),
         (NotMoved::Refused(Refusal::Folder), 8 * 12),
         (NotMoved::Pinned(Pin::Wish), 8 * 12),
-        (NotMoved::TimedOut, 12),
+        // Nothing bars a host for more than 16 minutes.
+        (NotMoved::TimedOut, 14),
     ] {
         let mut sim = Sim::new(BalancerKind::Refine, &[1, 1, 1]);
         sim.add(0, &[25; 8]);
