@@ -159,9 +159,26 @@ struct MachineHost {
 /// Maximum number of a host, as PVM has it.
 pub(crate) const MOST_NUMBER: u32 = (1 << 12) - 1;
 
-/// The name of this host, as PVM has it.
+/// The name of this host, as PVM has it. The kernel's may have any bytes; what no host's name may
+/// have is an underscore here.
 pub(crate) fn own_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    named(rustix::system::uname().nodename().to_bytes())
+}
+
+fn named(nodename: &[u8]) -> String {
+    let bytes = nodename.iter().take(LONGEST).map(|byte| char::from(*byte));
+    let mut name = bytes.map(|one| if is_plain(one) { one } else { '_' }).collect::<String>();
+    if !is_name(&name) {
+        name.replace_range(..name.len().min(1), "_");
+    }
+    name
+}
+
+/// Returns `true` if a host can have this name. A name with a hyphen first would be
+/// an option for the command that starts processes there.
+fn is_name(name: &str) -> bool {
+    let is_special = name.is_empty() || name == "." || name.starts_with('-');
+    !is_special && name.len() <= LONGEST && name.chars().all(is_plain)
 }
 
 impl MachineHosts {
@@ -204,10 +221,12 @@ impl MachineHosts {
     /// # Errors
     /// The name is none, or there is no room.
     pub(crate) fn add(&mut self, name: String, processes: usize) -> Result<usize, BadHost> {
-        if name.is_empty() || name == "." || name.len() > LONGEST || !name.chars().all(is_plain) {
+        if !is_name(&name) {
+            // It may have any length.
+            let shown = name.chars().take(LONGEST + 1).collect::<String>();
             return Err(BadHost(format!(
-                "{name:?} is not the name of a host: give 1 to {LONGEST} letters, digits, dots, \
-                 hyphens and underscores"
+                "{shown:?} is not the name of a host: give 1 to {LONGEST} letters, digits, dots, \
+                 hyphens and underscores, and no hyphen first"
             )));
         }
         let start = self.size();
@@ -463,8 +482,27 @@ mod tests {
     fn names_are_checked() {
         let of = |names: &[&str]| MachineHosts::new(names.iter().map(|name| ((*name).into(), 1)));
         assert!(of(&["ws1.example.org", "ws-2_b"]).is_ok());
-        for wrong in [&["a", "a"][..], &[""], &["."], &["a b"], &["a:b"], &["a,b"]] {
+        for wrong in [&["a", "a"][..], &[""], &["."], &["a b"], &["a:b"], &["a,b"], &["-v"]] {
             assert!(of(wrong).is_err(), "{wrong:?}");
+        }
+        let long = of(&[&"\x1b".repeat(1 << 20)]).unwrap_err().to_string();
+        assert!(long.len() < 1000 && !long.contains(char::is_control), "{long}");
+    }
+
+    #[test]
+    fn a_home_has_a_name_whatever_the_kernel_says() {
+        let long = [b'a'; 64];
+        for (nodename, name) in [
+            (&b"ws1.example.org"[..], "ws1.example.org"),
+            (b"my host\n\x1b[2J", "my_host___2J"),
+            (b"\xff\xfe", "__"),
+            (b"", "_"),
+            (b".", "_"),
+            (b"-v", "_v"),
+            (&long, std::str::from_utf8(&long).unwrap()),
+        ] {
+            assert_eq!(super::named(nodename), name);
+            assert!(MachineHosts::new([(name.into(), 1)]).is_ok(), "{name}");
         }
     }
 }
