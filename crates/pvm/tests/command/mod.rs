@@ -3,6 +3,7 @@
 
 pub mod pretended;
 pub mod running;
+pub mod saved;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
