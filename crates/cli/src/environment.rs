@@ -17,7 +17,7 @@ const fn variable(name: &'static str, read_by: &'static str, meaning: &'static s
     Variable { name, read_by, meaning }
 }
 
-pub const VARIABLES: [Variable; 50] = [
+pub const VARIABLES: [Variable; 51] = [
     variable(
         "UPCALL_DIR",
         "all programs",
@@ -187,6 +187,11 @@ pub const VARIABLES: [Variable; 50] = [
         "UPCALL_PVM_SAVED",
         "tests",
         "bytes that a task of another host may have in a checkpoint; other builds ignore it",
+    ),
+    variable(
+        "UPCALL_PVM_TMPFILE",
+        "tests",
+        "no: checkpoints as on a file system without unnamed files; other builds ignore it",
     ),
 ];
 

@@ -8,8 +8,11 @@ use crate::exit::{CommandError, CommandResult, Exit};
 use crate::output::{println, report_in_time};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use upcall_job::Signals;
+use upcall_os::poll::PollSet;
 use upcall_pvm::{
     BalancerKind, MOST_PROCESSES, MachineUse, MemorySize, NotRun, PeriodicCheckpoint,
     ProcessChange, SavedCost, StackSize, Start, TaskPlacement,
@@ -247,6 +250,9 @@ Examples:
 /// The machine goes on. `upcall pvm restart` starts it again from the file, also after a crash or a
 /// reboot. A former file of this name stays as it is until the new one is whole. A machine is not
 /// saved while a task has children, open files or mapped files; the error says so.
+///
+/// Ctrl-C cancels the checkpoint, as the end of this command does: the machine goes on, and no new
+/// file is left.
 #[derive(clap::Args)]
 #[command(after_help = CHECKPOINT_EXAMPLES)]
 struct PvmCheckpointArgs {
@@ -515,7 +521,11 @@ fn checkpoint(file: &Path, which: &Which) -> CommandResult {
     const LONG: Duration = Duration::from_secs(1);
     let (since, is_terminal) = (Instant::now(), std::io::stderr().is_terminal());
     let mut is_shown = false;
-    let saved = upcall_pvm::checkpoint(which.machine, file, |cost, all| {
+    let unable = |error| CommandError::new(Exit::Failed, format!("waiting for signals: {error}"));
+    let signals = PollSet::new().map_err(unable)?;
+    let mut taken = Signals::new(&signals, 0).map_err(unable)?;
+    let cancel = Some(signals.as_fd());
+    let saved = upcall_pvm::checkpoint(which.machine, file, cancel, |cost, all| {
         if is_terminal && since.elapsed() >= LONG {
             is_shown = true;
             let bytes = crate::output::size(cost.bytes);
@@ -526,11 +536,17 @@ fn checkpoint(file: &Path, which: &Which) -> CommandResult {
     if is_shown {
         let _ = write!(std::io::stderr(), "\r\x1b[K");
     }
+    if let Err(error) = &saved
+        && let Some(signal) = taken.take().first()
+    {
+        report_in_time(error);
+        Signals::end_by(*signal);
+    }
     let SavedCost { tasks, bytes, pause, total } = saved?;
     println(format_args!(
         "{} in {}: {}; they paused for {} ms of {}",
         crate::output::counted(tasks as usize, "task"),
-        file.display(),
+        crate::output::line(&file.to_string_lossy()),
         crate::output::size(bytes),
         pause.as_millis(),
         total.as_millis()

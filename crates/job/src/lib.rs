@@ -39,6 +39,7 @@ mod wire;
 pub use ask::{cont, kill, list, stop};
 pub use error::{JobError, JobRequestError};
 pub use members::SuspendMethod;
+pub use supervisor::Signals;
 pub use turns::JobSchedule;
 pub use wire::{JobState, ShownJob, ShownMember};
 

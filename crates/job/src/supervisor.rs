@@ -17,7 +17,7 @@ use crate::turns::{ANYWHERE, JobSchedule, RunGrant};
 use crate::{Happening, Job, MemberExit, OnDeath, label};
 use part::Participation;
 use rustix::process::Signal;
-use signals::Signals;
+pub use signals::Signals;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::process::ExitStatusExt;

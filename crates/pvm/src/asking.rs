@@ -6,11 +6,13 @@ use crate::shown::{self as described};
 use crate::shown::{MachineUse, MoveCost, SavedCost, ShownMachine};
 use crate::tid::Tid;
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fmt, fs, io};
 use upcall_directory::names;
+use upcall_os::poll::{PollSet, Report};
 use upcall_os::socket::{Connection, Received};
 use upcall_ulp::slot::UlpSlot;
 
@@ -321,13 +323,18 @@ pub fn move_task(
 /// A former file stays as it is until the new one takes its place. `progress` is called now and
 /// then, with what was saved so far and the number of all tasks.
 ///
-/// Blocks until the machine has answered, or has not for 5 s.
+/// The checkpoint is cancelled when `cancel` becomes readable, or this process ends. The machine
+/// then goes on without the file, unless the file was complete before.
+///
+/// # Blocking
+/// Until the machine has answered, or has not for 10 s.
 ///
 /// # Errors
 /// [`MachineRequestError::Refused`] with the reason if the machine was not saved, and others.
 pub fn checkpoint(
     machine: Option<u32>,
     file: &Path,
+    cancel: Option<BorrowedFd<'_>>,
     mut progress: impl FnMut(SavedCost, u32),
 ) -> Result<SavedCost, MachineRequestError> {
     let (machine, socket) = only(machine, "checkpoint")?;
@@ -335,11 +342,73 @@ pub fn checkpoint(
         .map_err(|error| MachineRequestError::Connection { machine, error })?;
     let ask = MachineRequest::Checkpoint { path: file.into_os_string().into_vec() };
     let asking = MachineConnection::begin(machine, &socket, ask)?;
+    let failed = |error| MachineRequestError::Connection { machine, error };
+    let watch = CancelWatch::new(&asking.connection, cancel).map_err(failed)?;
+    let mut until = Instant::now() + LONGEST_SILENCE;
     loop {
-        match asking.hear_within(2 * PATIENCE)? {
+        match watch.wait(until) {
+            AwaitedReply::Reply => until = Instant::now() + LONGEST_SILENCE,
+            AwaitedReply::Cancels => {
+                // A machine that has ended is found out below.
+                let _ = asking.connection.send(&question(&MachineRequest::Cancel), &[]);
+                continue;
+            }
+            AwaitedReply::Nothing => {
+                return Err(MachineRequestError::Silent { machine, within: LONGEST_SILENCE });
+            }
+        }
+        match asking.hear()? {
             Some(MachineReply::Saves { cost, all }) => progress(cost, all),
             Some(MachineReply::Saved(cost)) => return Ok(cost),
             _ => return Err(MachineRequestError::Gone { machine }),
+        }
+    }
+}
+
+/// Maximum time between two reports about a checkpoint.
+const LONGEST_SILENCE: Duration = Duration::from_secs(10);
+
+/// Waits for the reply to a request, and for the request to be cancelled.
+struct CancelWatch<'a> {
+    set: PollSet,
+    cancel: Option<BorrowedFd<'a>>,
+}
+
+/// What ends a wait.
+enum AwaitedReply {
+    Reply,
+    /// Returned once.
+    Cancels,
+    /// Nothing until the time.
+    Nothing,
+}
+
+impl<'a> CancelWatch<'a> {
+    const REPLY: u64 = 0;
+    const CANCEL: u64 = 1;
+
+    fn new(connection: &Connection, cancel: Option<BorrowedFd<'a>>) -> io::Result<Self> {
+        let set = PollSet::new()?;
+        set.add(connection, Self::REPLY, Report::WhileReadable)?;
+        cancel.iter().try_for_each(|fd| set.add(fd, Self::CANCEL, Report::WhileReadable))?;
+        Ok(Self { set, cancel })
+    }
+
+    fn wait(&self, until: Instant) -> AwaitedReply {
+        let mut ready = Vec::new();
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            self.set.wait(&mut ready, Some(left));
+            match ready.iter().map(|one| one.key).min() {
+                Some(Self::REPLY) => return AwaitedReply::Reply,
+                Some(_) => {
+                    self.cancel.iter().for_each(|fd| self.set.remove(fd));
+                    return AwaitedReply::Cancels;
+                }
+                None if left.is_zero() => return AwaitedReply::Nothing,
+                // A signal has arrived.
+                None => {}
+            }
         }
     }
 }

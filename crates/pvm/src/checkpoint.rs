@@ -17,20 +17,22 @@
 //! value is checked where it is used, as what another process sends is.
 
 mod hosts;
+mod naming;
 mod order;
 mod reading;
 mod writing;
 
 pub(crate) use self::hosts::{CheckpointHosts, RestoredHosts, SavedHost, saved_hosts};
+pub(crate) use self::naming::{NamingStep, UntilWhole, clean};
 pub(crate) use self::order::{SectionOrder, SectionRefusal, TaskSections};
 pub(crate) use self::reading::Checkpoint;
-pub(crate) use self::writing::{CheckpointWriter, Written};
+pub(crate) use self::writing::{CheckpointWriter, WriterTrial, Written};
 
-use crate::moves::Refusal;
+use crate::moves::{Refusal, ShownPath};
 use crate::tid::Tid;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use std::{fmt, io};
 use upcall_ulp::UlpState;
@@ -149,6 +151,9 @@ pub(crate) fn seconds_now() -> u64 {
     SystemTime::UNIX_EPOCH.elapsed().unwrap_or(Duration::ZERO).as_secs()
 }
 
+/// Why a checkpoint was not written whose asker has gone, or wants it no more.
+pub(crate) const CANCELLED: &str = "it was cancelled; the machine goes on";
+
 /// The reason why a machine was not saved, or does not go on from a checkpoint.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -227,16 +232,23 @@ pub enum CheckpointError {
     },
     /// The addresses of the messages in the checkpoint cannot be used.
     Addresses,
+    /// The one who has asked for the checkpoint wants it no more, or has ended.
+    Cancelled,
+}
+
+/// A path as it is shown: a file may have any name.
+fn shown(path: &Path) -> ShownPath {
+    ShownPath::new(path)
 }
 
 impl fmt::Display for CheckpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::File { path, error } => write!(f, "{}: {error}", shown(path)),
             Self::Foreign { path } => write!(
                 f,
                 "{} is not a checkpoint: give a file that `upcall pvm checkpoint` has written",
-                path.display()
+                shown(path)
             ),
             Self::Version { path, found: [format, state, layout] } => {
                 let [own_state, own_layout] = UlpState::VERSIONS;
@@ -244,34 +256,35 @@ impl fmt::Display for CheckpointError {
                     f,
                     "{} is a checkpoint of another version of Upcall ({format}.{state}.{layout}, \
                      and this is {VERSION}.{own_state}.{own_layout}): restart it with that version",
-                    path.display()
+                    shown(path)
                 )
             }
             Self::Short { path, at } => write!(
                 f,
                 "{} ends within the section at {at}, so the checkpoint is not whole",
-                path.display()
+                shown(path)
             ),
             Self::Damaged { path, at, what } => write!(
                 f,
                 "{} is damaged: {what} in the section at {at}. Use another checkpoint",
-                path.display()
+                shown(path)
             ),
             Self::Memory { path, length } => {
-                write!(f, "{}: no memory for {length} bytes of the checkpoint", path.display())
+                write!(f, "{}: no memory for {length} bytes of the checkpoint", shown(path))
             }
             Self::Program { path, why } => write!(
                 f,
                 "{} is not the program that the tasks of the checkpoint run: {why}. Restore the \
                  file, with its time",
-                path.display()
+                shown(path)
             ),
             Self::Folder { path, error } => {
-                write!(f, "the machine's folder {} cannot be entered: {error}", path.display())
+                write!(f, "the machine's folder {} cannot be entered: {error}", shown(path))
             }
             Self::Task { tid, host, why } => {
                 write!(f, "task {tid} cannot go on on host {host}: {why}")
             }
+            Self::Cancelled => f.write_str(CANCELLED),
             Self::Process => f.write_str("a process of the machine has ended: try again"),
             Self::Silent { process } => write!(
                 f,

@@ -26,7 +26,7 @@ use upcall_os::socket::{Connection, Listener, Received};
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 /// Version of the protocol below.
-const VERSION: u32 = 7;
+const VERSION: u32 = 8;
 /// Keys in the poll set. Connections have keys from `GUESTS`.
 const LISTENER: u64 = 0;
 const END: u64 = 1;
@@ -79,6 +79,8 @@ pub(crate) enum MachineRequest {
     Checkpoint {
         path: Vec<u8>,
     },
+    /// On the same connection: the checkpoint is not wanted any more.
+    Cancel,
 }
 
 /// A machine's reply.
@@ -144,7 +146,23 @@ fn asked(bytes: &[u8]) -> Result<MachineRequest, String> {
 #[derive(Debug)]
 pub(crate) struct Visitor(Connection);
 
+/// What a client does while its request is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum VisitorWish {
+    Waits,
+    /// It wants no more, or has gone.
+    Cancels,
+}
+
 impl Visitor {
+    /// Returns what the client wants now. Never blocks.
+    pub(crate) fn wish(&self) -> VisitorWish {
+        match self.0.receive() {
+            Ok(Received::Nothing) => VisitorWish::Waits,
+            Ok(Received::Message(_) | Received::Closed) | Err(_) => VisitorWish::Cancels,
+        }
+    }
+
     /// Never blocks.
     pub(crate) fn answer(&self, answer: &MachineReply) {
         // A client that has gone gets no reply.
@@ -310,6 +328,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_client_cancels_by_a_message_and_by_its_end() {
+        let (own, client) = Connection::pair().unwrap();
+        let visitor = Visitor(own);
+        assert_eq!(visitor.wish(), VisitorWish::Waits);
+        client.send(&question(&MachineRequest::Cancel), &[]).unwrap();
+        assert_eq!(visitor.wish(), VisitorWish::Cancels);
+        assert_eq!(visitor.wish(), VisitorWish::Waits);
+        drop(client);
+        assert_eq!(visitor.wish(), VisitorWish::Cancels);
+    }
+
+    #[test]
     fn questions_are_read_and_those_of_other_versions_refused() {
         for ask in [
             MachineRequest::Show,
@@ -323,6 +353,7 @@ mod tests {
             MachineRequest::RemoveHosts(Vec::new()),
             MachineRequest::Hosts,
             MachineRequest::Checkpoint { path: b"/tmp/a\xFF".into() },
+            MachineRequest::Cancel,
         ] {
             assert_eq!(asked(&question(&ask)), Ok(ask));
         }

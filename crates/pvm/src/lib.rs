@@ -181,6 +181,8 @@ struct Restart {
 /// The process enters the folder in which the machine was started. A console of the machine is not
 /// restored: what its jobs write goes to the error stream.
 ///
+/// What killed writers of the file have left beside it is removed.
+///
 /// # Errors
 /// See [`NotRun`]. None of the tasks has run then.
 pub fn restart(
@@ -190,6 +192,7 @@ pub fn restart(
     hosts: Option<StartHosts>,
 ) -> Result<i32, NotRun> {
     let checkpoint = Checkpoint::read(file).map_err(NotRun::Checkpoint)?;
+    checkpoint::clean(file);
     let periodic = periodic.map(|one| PeriodicCheckpoint {
         file: std::path::absolute(&one.file).unwrap_or(one.file),
         ..one

@@ -1,4 +1,4 @@
-//! The signals by which a user ends a job, as descriptors to wait for.
+//! The signals by which a user ends a program, as descriptors to wait for.
 
 use rustix::process::Signal;
 use signal_hook::SigId;
@@ -8,14 +8,18 @@ use upcall_os::poll::{PollSet, Report};
 
 const ALL: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
 
-pub(super) struct Signals(Vec<(Signal, UnixStream, SigId)>);
+/// SIGINT, SIGTERM and SIGHUP, as descriptors to wait for.
+pub struct Signals(Vec<(Signal, UnixStream, SigId)>);
 
 impl Signals {
-    /// Reports them under a key.
+    /// Reports them under a key, until this is dropped.
     ///
     /// Signals that were ignored when this process started (`nohup`, and a shell's background
     /// processes) stay ignored.
-    pub(super) fn new(poll: &PollSet, key: u64) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// No descriptor is left, or the kernel permits no handler.
+    pub fn new(poll: &PollSet, key: u64) -> io::Result<Self> {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let ignored = status
             .lines()
@@ -33,11 +37,17 @@ impl Signals {
     }
 
     /// Signals that arrived since the last call.
-    pub(super) fn take(&mut self) -> Vec<Signal> {
+    pub fn take(&mut self) -> Vec<Signal> {
         let come = self.0.iter_mut().filter_map(|(signal, pipe, _)| {
             (pipe.read(&mut [0; 64]).unwrap_or(0) > 0).then_some(*signal)
         });
         come.collect()
+    }
+
+    /// Ends this process as this signal does, so that its parent sees what has ended it.
+    pub fn end_by(signal: Signal) {
+        // This fails for signals that no process may have a handler for.
+        let _ = signal_hook::low_level::emulate_default_handler(signal.as_raw());
     }
 }
 

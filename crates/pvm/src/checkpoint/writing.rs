@@ -1,21 +1,21 @@
 //! Writes a checkpoint, on a thread of its own, so that the machine goes on while the disk works.
 //!
-//! The file has no name while it is written (`O_TMPFILE`), so nothing is left of it if this process
-//! ends. When all of it is on the disk, it takes the place of the former file in one step. Where
-//! the folder's file system has no files without names, the file has a name of its own at first.
+//! The file takes the place of the former one when all of it is on the disk, in one step
+//! ([`naming`](super::naming)).
+//!
+//! # Cancellation
+//! A checkpoint is cancelled or gets its name, and not both: [`CheckpointEnds`] goes once from
+//! `Open` to one of these. If it is cancelled, the thread reports that after the file is gone.
 
+use super::naming::{FormerFile, NamingStep, NewFile, UntilWhole, clean, sync};
 use super::{CheckpointError, PREAMBLE, SavedPlace, SectionKind, SectionWords, WORDS, preamble};
 use crate::moves;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, fsync, linkat, open, renameat, unlink};
-use rustix::io::Errno;
 use rustix::process::Signal;
-use std::collections::hash_map::RandomState;
 use std::fs::File;
-use std::hash::BuildHasher;
 use std::io::{self, IoSlice, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use upcall_os::{signal, write_back};
 
@@ -26,8 +26,6 @@ const GATHERED: usize = 1 << 20;
 const WAITING: usize = 16;
 /// Number of bytes after which the kernel begins to write them to the disk.
 const AHEAD: u64 = 4 << 20;
-/// Only the owner reads a checkpoint: it has the memory of all tasks.
-const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// A checkpoint that was written: its length in bytes, or the error.
 pub(crate) type Written = Result<u64, CheckpointError>;
@@ -55,6 +53,25 @@ pub(crate) struct CheckpointWriter {
     gathered: Vec<FileSection>,
     bytes: usize,
     thread: Option<JoinHandle<()>>,
+    ends: Arc<Mutex<CheckpointEnds>>,
+}
+
+/// How a checkpoint ends; see the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CheckpointEnds {
+    Open,
+    Cancelled,
+    /// It gets its name.
+    Named,
+}
+
+/// What a test wants of a writer.
+pub(crate) trait WriterTrial: Send {
+    /// Called before each step.
+    fn before(&mut self, step: NamingStep);
+
+    /// Whether the file is to have a name from the beginning.
+    fn until_whole(&self) -> UntilWhole;
 }
 
 impl CheckpointWriter {
@@ -64,29 +81,37 @@ impl CheckpointWriter {
     /// See [`CheckpointError::File`].
     pub(crate) fn begin(
         path: PathBuf,
+        mut trial: impl WriterTrial + 'static,
         done: impl FnOnce(Written) + Send + 'static,
     ) -> Result<Self, CheckpointError> {
         let failed = |error| CheckpointError::File { path: path.clone(), error };
-        let file = Unnamed::create(&path).map_err(failed)?;
+        trial.before(NamingStep::Create);
+        let file = NewFile::create(&path, trial.until_whole()).map_err(failed)?;
         let (sender, pieces) = sync_channel(WAITING);
-        let to = path.clone();
+        let (to, ends) = (path.clone(), Arc::new(Mutex::new(CheckpointEnds::Open)));
+        let thread_ends = ends.clone();
         let write = move || {
             // A file that is too long for the limit is an error, and does not end the process.
             let _ = signal::block(Signal::XFSZ.as_raw());
             // `None`: the checkpoint was given up, and there is nothing to report.
-            match write(file, &to, &pieces) {
+            match write(file, &to, &pieces, &thread_ends, &mut |step| trial.before(step)) {
                 Ok(None) => {}
                 Ok(Some((length, former))) => {
+                    trial.before(NamingStep::Clean);
+                    clean(&to);
                     done(Ok(length));
                     // The kernel takes a while to give back what a large file has.
                     drop(former);
                 }
-                Err(error) => done(Err(CheckpointError::File { path: to, error })),
+                Err(WriteError::Cancelled) => done(Err(CheckpointError::Cancelled)),
+                Err(WriteError::File(error)) => {
+                    done(Err(CheckpointError::File { path: to, error }));
+                }
             }
         };
         let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(write);
         let thread = Some(thread.map_err(failed)?);
-        Ok(Self { pieces: Some(sender), gathered: Vec::new(), bytes: 0, thread })
+        Ok(Self { pieces: Some(sender), gathered: Vec::new(), bytes: 0, thread, ends })
     }
 
     /// Adds a section. Waits while the disk is slower. After an error, does nothing.
@@ -135,6 +160,11 @@ impl CheckpointWriter {
         self.pieces = None;
     }
 
+    /// Lets the file not take its name, unless it does already. The thread reports which it is.
+    pub(crate) fn cancel(&self) {
+        ends_as(&self.ends, CheckpointEnds::Cancelled);
+    }
+
     /// Lets the thread end by itself, because the file is written.
     pub(crate) fn leave(mut self) {
         self.thread = None;
@@ -153,15 +183,36 @@ impl Drop for CheckpointWriter {
     }
 }
 
-/// The file that had the name before, if there was one. Its contents go when this is dropped.
-type FormerFile = Option<OwnedFd>;
+/// Why a file does not get its name.
+enum WriteError {
+    File(io::Error),
+    Cancelled,
+}
+
+impl From<io::Error> for WriteError {
+    fn from(error: io::Error) -> Self {
+        Self::File(error)
+    }
+}
+
+/// Lets a checkpoint end in this way, unless it ends in another one. Returns how it ends.
+fn ends_as(ends: &Mutex<CheckpointEnds>, as_one: CheckpointEnds) -> CheckpointEnds {
+    // Nothing panics while it holds this.
+    let mut ends = ends.lock().unwrap_or_else(PoisonError::into_inner);
+    if *ends == CheckpointEnds::Open {
+        *ends = as_one;
+    }
+    *ends
+}
 
 /// Writes all pieces, and returns their length. `None`: there was no end.
 fn write(
-    mut file: Unnamed,
+    mut file: NewFile,
     path: &Path,
     pieces: &Receiver<FilePiece>,
-) -> io::Result<Option<(u64, FormerFile)>> {
+    ends: &Mutex<CheckpointEnds>,
+    step: &mut dyn FnMut(NamingStep),
+) -> Result<Option<(u64, FormerFile)>, WriteError> {
     let mut written = WrittenPart { number: 0, length: PREAMBLE as u64, begun: 0 };
     (&file.file).write_all(&preamble())?;
     loop {
@@ -171,7 +222,12 @@ fn write(
             Err(_) => return Ok(None),
         }
     }
-    let former = file.take_name(path)?;
+    step(NamingStep::Sync);
+    sync(&file.file)?;
+    if ends_as(ends, CheckpointEnds::Named) == CheckpointEnds::Cancelled {
+        return Err(WriteError::Cancelled);
+    }
+    let former = file.take_name(path, step)?;
     Ok(Some((written.length, former)))
 }
 
@@ -237,77 +293,43 @@ fn joined(place: &[u8], contents: u64) -> u64 {
     moves::sum(place).rotate_left(7) ^ contents
 }
 
-/// A file that is not visible under its name yet.
-struct Unnamed {
-    file: File,
-    /// Its name until then, where it has to have one.
-    name: Option<PathBuf>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
 
-impl Unnamed {
-    /// A file in the folder of this path.
-    fn create(path: &Path) -> io::Result<Self> {
-        let named = path.file_name().is_some() && !path.is_dir();
-        let folder = path.parent().filter(|_| named).ok_or(io::ErrorKind::IsADirectory)?;
-        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-        match open(folder, flags | OFlags::TMPFILE, MODE) {
-            Ok(file) => return Ok(Self { file: file.into(), name: None }),
-            // What file systems, and kernels, without such files say.
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
-            Err(error) => return Err(error.into()),
+    struct NoTrial;
+
+    impl WriterTrial for NoTrial {
+        fn before(&mut self, _step: NamingStep) {}
+
+        fn until_whole(&self) -> UntilWhole {
+            UntilWhole::Named
         }
-        let name = other_name(path);
-        let file = open(&name, flags | OFlags::CREATE | OFlags::EXCL, MODE)?;
-        Ok(Self { file: file.into(), name: Some(name) })
     }
 
-    /// Puts the file, once it is on the disk, in the place of this one.
-    fn take_name(&mut self, path: &Path) -> io::Result<FormerFile> {
-        fsync(&self.file)?;
-        if self.name.is_none() {
-            let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-            let link = |to: &Path| linkat(CWD, &*own, CWD, to, AtFlags::SYMLINK_FOLLOW);
-            match link(path) {
-                Ok(()) => return sync_folder(path).map(|()| None),
-                Err(Errno::EXIST) => {}
-                Err(error) => return Err(error.into()),
-            }
-            let name = other_name(path);
-            link(&name)?;
-            self.name = Some(name);
-        }
-        let former = open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
-        if let Some(name) = &self.name {
-            renameat(CWD, name, CWD, path)?;
-        }
-        self.name = None;
-        sync_folder(path)?;
-        Ok(former.ok())
-    }
-}
-
-impl Drop for Unnamed {
-    fn drop(&mut self) {
-        self.name.iter().for_each(|name| _ = unlink(name));
-    }
-}
-
-/// A name beside the file's, which no other file has. A machine that was killed may have left one,
-/// and had the same process number in another namespace.
-fn other_name(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    let random = RandomState::new().hash_one(0);
-    name.push(format!(".new.{}.{random:016x}", std::process::id()));
-    name.into()
-}
-
-/// Makes the file's name last.
-fn sync_folder(path: &Path) -> io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let folder: OwnedFd = open(path.parent().unwrap_or(path), flags, Mode::empty())?;
-    match fsync(&folder) {
-        // Some file systems cannot do that.
-        Ok(()) | Err(Errno::INVAL) => Ok(()),
-        Err(error) => Err(error.into()),
+    #[test]
+    fn a_checkpoint_is_cancelled_without_a_file_unless_it_has_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        std::fs::write(&path, "former").unwrap();
+        let begin = || {
+            let (sender, done) = channel();
+            let done_to = move |written| sender.send(written).unwrap();
+            (CheckpointWriter::begin(path.clone(), NoTrial, done_to).unwrap(), done)
+        };
+        let (mut writer, done) = begin();
+        writer.section(SectionKind::Head, vec![0; 2 * GATHERED]);
+        writer.cancel();
+        writer.end();
+        assert!(matches!(done.recv().unwrap(), Err(CheckpointError::Cancelled)));
+        assert_eq!(std::fs::read(&path).unwrap(), b"former");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        let (mut writer, done) = begin();
+        writer.end();
+        assert!(done.recv().unwrap().is_ok());
+        // Too late.
+        writer.cancel();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), PREAMBLE as u64);
     }
 }

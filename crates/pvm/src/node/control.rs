@@ -327,6 +327,7 @@ impl Node {
             MachineRequest::Hosts => MachineReply::Hosts(
                 self.host_list().into_iter().map(|(number, name)| (name, number)).collect(),
             ),
+            MachineRequest::Cancel => MachineReply::Refused("there is nothing to cancel".into()),
             MachineRequest::Checkpoint { path } => {
                 let path = PathBuf::from(OsString::from_vec(path));
                 return self.save(SaveAsker::Visitor(visitor), path);

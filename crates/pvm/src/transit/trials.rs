@@ -6,8 +6,11 @@
 //!   itself when it is to carry out an effect of this name, for the COUNT-th time (1 by default).
 //!   Labels are the names of [`MoveEffect`](crate::moves::MoveEffect), of messages in `Tell`, of
 //!   `HasPages`, of messages for a checkpoint ([`holding`](crate::holding)), and `Restored`.
+//!   Others are the steps of a checkpoint's file (`NamingStep`).
 //! - `UPCALL_PVM_CONTENTS=sent`: tasks' contents are sent, as if no process could read another
 //!   process's memory. `read`: they are read, as if none could write to it.
+//! - `UPCALL_PVM_TMPFILE=no`: checkpoints are written as if the file system had no files without
+//!   names.
 //! - `UPCALL_PVM_SAVED=BYTES`: for a checkpoint, the first process takes no more than this of each
 //!   task of another host.
 //! - `UPCALL_PVM_BENT=RANK:SEED`: the process of this rank is hostile. Of each task that leaves it
@@ -15,6 +18,7 @@
 //!   does the same with tasks for a checkpoint.
 
 use super::NodeEffect;
+use crate::checkpoint::{NamingStep, UntilWhole, WriterTrial};
 use crate::moves::MoveEffect;
 use crate::report::report_line;
 use rustix::process::{Signal, getpid, kill_process};
@@ -29,6 +33,22 @@ pub(crate) struct MoveTrials {
     contents: TrialContents,
     bends: Option<Bends>,
     saved: Option<u64>,
+    until_whole: UntilWhole,
+}
+
+/// A fault of the thread that writes a checkpoint.
+pub(crate) struct WriterFault(Option<Fault>, UntilWhole);
+
+impl WriterTrial for WriterFault {
+    fn before(&mut self, step: NamingStep) {
+        if let Some(fault) = &mut self.0 {
+            fault.before_label(&format!("{step:?}"));
+        }
+    }
+
+    fn until_whole(&self) -> UntilWhole {
+        self.1
+    }
 }
 
 /// How a hostile process changes what it sends of tasks.
@@ -59,7 +79,7 @@ struct Shuffle {
     random: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Fault {
     label: String,
     signal: Signal,
@@ -98,7 +118,14 @@ impl MoveTrials {
             (at.parse() == Ok(rank)).then_some(Bends { random, left: None })
         });
         let saved = value("UPCALL_PVM_SAVED").and_then(|value| value.parse().ok());
-        Self { shuffle, fault, contents, bends, saved }
+        let is_named = value("UPCALL_PVM_TMPFILE").is_some_and(|value| value == "no");
+        let until_whole = if is_named { UntilWhole::Named } else { UntilWhole::Unnamed };
+        Self { shuffle, fault, contents, bends, saved, until_whole }
+    }
+
+    /// What a test wants of the thread that writes a checkpoint.
+    pub(crate) fn of_writer(&self) -> WriterFault {
+        WriterFault(self.fault.clone(), self.until_whole)
     }
 
     /// Number of bytes that a test allows a task of another host in a checkpoint.

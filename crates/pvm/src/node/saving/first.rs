@@ -4,14 +4,15 @@ use super::super::Node;
 use super::state::{FirstSaving, Periodic, SaveAsker, Saving, WritingFile};
 use crate::calls::NodeCall;
 use crate::checkpoint::{
-    CheckpointEnd, CheckpointError, CheckpointHead, CheckpointWriter, SavedHost, SavedPlace,
-    SectionKind, SectionOrder, SectionRefusal, TaskSections, Written, saved_hosts, seconds_now,
+    CANCELLED, CheckpointEnd, CheckpointError, CheckpointHead, CheckpointWriter, SavedHost,
+    SavedPlace, SectionKind, SectionOrder, SectionRefusal, TaskSections, Written, saved_hosts,
+    seconds_now,
 };
-use crate::door::{MachineReply, MachineRequest};
+use crate::door::{MachineReply, MachineRequest, VisitorWish};
 use crate::holding::{HeldMessage, HoldMessage, HoldStep, MachineHold};
 use crate::machine::Machine;
 use crate::machine::saved::WaitingSpawn;
-use crate::moves::{self, RankSet};
+use crate::moves::{self, RankSet, ShownPath};
 use crate::packed::SavedContents;
 use crate::remote::ControlMessage;
 use crate::report::report_line;
@@ -28,6 +29,9 @@ const PARTED: &str =
 
 /// Interval between two reports of progress.
 const SHOWN: Duration = Duration::from_millis(200);
+
+/// Interval at which the node checks whether an asker still wants its checkpoint.
+const WATCHED: Duration = Duration::from_millis(20);
 
 /// Maximum time that a checkpoint waits for the answers about a stuck machine.
 const COUNTS: Duration = Duration::from_secs(1);
@@ -161,8 +165,25 @@ impl Node {
         self.show_saving();
     }
 
+    /// Gives a checkpoint up whose asker wants it no more, or has gone. If the file is being
+    /// written, that is over when its thread reports it.
+    fn end_if_cancelled(&mut self) {
+        let saving = self.saving.first.as_deref().map(|first| &first.saving);
+        let writing = self.saving.writing.as_ref();
+        let saving = saving.or(writing.map(|file| &file.saving));
+        let Some(Saving { asker: SaveAsker::Visitor(visitor), .. }) = saving else { return };
+        if visitor.wish() == VisitorWish::Waits {
+            return;
+        }
+        match writing {
+            Some(file) => file.writer.cancel(),
+            None => self.give_up(CANCELLED.into()),
+        }
+    }
+
     /// Reports progress to another shell, at intervals.
     fn show_saving(&mut self) {
+        self.end_if_cancelled();
         let first = self.saving.first.as_deref_mut().map(|first| &mut first.saving);
         let saving = first.or(self.saving.writing.as_mut().map(|file| &mut file.saving));
         let Some(Saving { asker: SaveAsker::Visitor(visitor), shown, cost, .. }) = saving else {
@@ -175,10 +196,10 @@ impl Node {
         }
     }
 
-    /// The time until progress is to be reported, or until the next checkpoint.
+    /// The time until the asker is to be watched, or until the next checkpoint.
     pub(in crate::node) fn next_of_saving(&self) -> Option<Duration> {
         let next = || Some(self.next_save()?.saturating_duration_since(Instant::now()));
-        self.saving.writing.as_ref().map(|_| SHOWN).or_else(next)
+        self.saving.writing.as_ref().map(|_| WATCHED).or_else(next)
     }
 
     /// Handles the report of a process.
@@ -249,7 +270,8 @@ impl Node {
         };
         let (number, caller) = (first.saving.number, desk.caller());
         let done = move |written: Written| _ = caller.call(NodeCall::Written(number, written));
-        let mut writer = CheckpointWriter::begin(first.saving.path.clone(), done)?;
+        let trial = self.moving.trials.of_writer();
+        let mut writer = CheckpointWriter::begin(first.saving.path.clone(), trial, done)?;
         let head = CheckpointHead { seconds: seconds_now(), hosts, ..(**start).clone() };
         let saved = machine.save(waiting);
         // For these types this does not fail.
@@ -325,6 +347,7 @@ impl Node {
 
     /// All tasks are on their way to the file: lets the machine go on.
     fn complete(&mut self, names: Vec<u32>) {
+        self.end_if_cancelled();
         let missing = self.saving.first.as_ref().and_then(|first| first.sections.missing());
         if let Some(tid) = missing {
             return self.give_up(format!("task {tid} did not arrive whole"));
@@ -369,7 +392,7 @@ impl Node {
                 Err(why) => MachineReply::Refused(why),
             }),
             SaveAsker::Console => self.console_saved(match result {
-                Ok((path, cost)) => format!("{}: {cost}", path.display()),
+                Ok((path, cost)) => format!("{}: {cost}", ShownPath::new(&path)),
                 Err(why) => format!("checkpoint: {why}"),
             }),
             SaveAsker::Periodic => {
