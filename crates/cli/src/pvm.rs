@@ -15,7 +15,7 @@ use upcall_job::Signals;
 use upcall_os::poll::PollSet;
 use upcall_pvm::{
     BalancerKind, MOST_PROCESSES, MachineUse, MemorySize, NotRun, PeriodicCheckpoint,
-    ProcessChange, SavedCost, StackSize, Start, TaskPlacement,
+    ProcessChange, RestartOptions, SavedCost, StackSize, Start, TaskPlacement,
 };
 
 /// Runs PVM programs, many tasks in one process (docs/reference/pvm.md).
@@ -286,7 +286,8 @@ struct PvmEvacuateArgs {
 /// Starts a machine again from a file that `upcall pvm checkpoint` has written.
 ///
 /// All tasks go on where they were, with their ids, memory and messages, as if no time had passed.
-/// Their programs must not have changed. The machine's console is not restored: the output of its
+/// Their programs must not have changed. If some tasks cannot go on, none does, and the error names
+/// each with the reason. The machine's console is not restored: the output of its
 /// jobs goes to the error stream. The command ends as `upcall pvm run` does.
 ///
 /// This host is the machine's home now, also if it was another one. With --host, tasks go on on
@@ -302,16 +303,38 @@ struct PvmRestartArgs {
     /// on its home. Tasks of processes that do not exist are distributed over the others.
     #[arg(short, long, value_name = "P", value_parser = |text: &str| number(text, MOST_PROCESSES))]
     procs: Option<u32>,
+    /// Move tasks between processes, as `upcall pvm run` does, or leave them where they are (none).
+    /// By default as the machine did before.
+    #[arg(long, value_name = "greedy|refine|comm|none", value_parser = restart_balancer)]
+    balance: Option<RestartBalancer>,
+    /// Go on without this task, which cannot go on here; may be repeated. For the others, and in
+    /// the exit code of this command, it was killed at the moment of the checkpoint.
+    #[arg(long, value_name = "TID")]
+    without: Vec<String>,
     #[command(flatten)]
     periodic: PeriodicArgs,
     #[command(flatten)]
     hosts: Box<hosts::HostArgs>,
 }
 
+/// The balancer of a machine that goes on.
+#[derive(Clone, Copy, Debug)]
+struct RestartBalancer(Option<BalancerKind>);
+
+fn restart_balancer(text: &str) -> Result<RestartBalancer, String> {
+    match text {
+        "none" => Ok(RestartBalancer(None)),
+        text => balancer(text)
+            .map(|kind| RestartBalancer(Some(kind)))
+            .map_err(|_| "give greedy, refine, comm or none".into()),
+    }
+}
+
 const RESTART_EXAMPLES: &str = "\
 Examples:
   upcall pvm restart state
   upcall pvm restart state --procs 4
+  upcall pvm restart state --without t40002
   upcall pvm restart state --host ws2:4 --rendezvous ws1:7000";
 
 /// Checkpoints at intervals.
@@ -492,9 +515,14 @@ pub fn run(args: PvmArgs) -> CommandResult {
             Ok(Exit::Done)
         }
         PvmCommand::Checkpoint(PvmCheckpointArgs { file, which }) => checkpoint(&file, &which),
-        PvmCommand::Restart(PvmRestartArgs { file, procs, periodic, hosts }) => {
-            let (procs, hosts) = (procs.map(|procs| procs as usize), hosts.start()?);
-            ended(upcall_pvm::restart(&file, procs, periodic.checkpoints(), hosts))
+        PvmCommand::Restart(PvmRestartArgs { file, procs, balance, without, periodic, hosts }) => {
+            let options = RestartOptions {
+                processes: procs.map(|procs| procs as usize),
+                balancer: balance.map(|RestartBalancer(balancer)| balancer),
+                without: without.iter().map(|text| tid(text)).collect::<Result<_, _>>()?,
+            };
+            let hosts = hosts.start()?;
+            ended(upcall_pvm::restart(&file, options, periodic.checkpoints(), hosts))
         }
         PvmCommand::Evacuate(PvmEvacuateArgs { rank, undo, which }) => {
             let change =

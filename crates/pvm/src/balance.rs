@@ -188,7 +188,8 @@ pub(crate) trait Balancer: Sync {
 }
 
 /// The names of the ways of balancing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Checkpoints have them by number, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum BalancerKind {
     /// Distributes all tasks from scratch, the heaviest first, to the least loaded processes.
     Greedy,

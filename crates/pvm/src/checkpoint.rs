@@ -16,6 +16,7 @@
 //! before anything of it is used. The sums find damage. They are none against forgery, so each
 //! value is checked where it is used, as what another process sends is.
 
+mod former;
 mod hosts;
 mod naming;
 mod order;
@@ -28,6 +29,7 @@ pub(crate) use self::order::{SectionOrder, SectionRefusal, TaskSections};
 pub(crate) use self::reading::Checkpoint;
 pub(crate) use self::writing::{CheckpointWriter, WriterTrial, Written};
 
+use crate::balance::BalancerKind;
 use crate::moves::{Refusal, ShownPath};
 use crate::tid::Tid;
 use serde::{Deserialize, Serialize};
@@ -39,7 +41,9 @@ use upcall_ulp::UlpState;
 
 const MAGIC: [u8; 8] = *b"UPVMSAVE";
 /// Version of the format, to be raised when anything in a section changes.
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
+/// The oldest version that is read ([`former`]).
+const OLDEST: u64 = 3;
 /// Length of what comes before the first section, in bytes.
 const PREAMBLE: usize = 32;
 /// Length of the words before a section's contents, in bytes.
@@ -77,14 +81,15 @@ pub(crate) struct SavedPlace {
 }
 
 /// A checkpoint in general.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CheckpointHead {
-    /// The name of the host.
-    pub(crate) host: String,
     /// When it was written, in seconds since 1970.
     pub(crate) seconds: u64,
     /// Number of processes of the home.
     pub(crate) processes: u32,
+    /// How tasks are balanced, and the least number of processes that are used then.
+    pub(crate) balancer: Option<BalancerKind>,
+    pub(crate) least: u32,
     /// All hosts of the machine.
     pub(crate) hosts: Vec<SavedHost>,
     /// Sizes of a task's stack and memory, as texts.
@@ -154,6 +159,29 @@ pub(crate) fn seconds_now() -> u64 {
 /// Why a checkpoint was not written whose asker has gone, or wants it no more.
 pub(crate) const CANCELLED: &str = "it was cancelled; the machine goes on";
 
+/// A task that cannot go on from a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskStays {
+    /// The task.
+    pub tid: Tid,
+    /// The name of its program.
+    pub program: String,
+    /// The host on which it was to go on.
+    pub host: String,
+    /// The reason.
+    pub why: Refusal,
+}
+
+/// Maximum number of tasks that an error names.
+const NAMED: usize = 20;
+
+/// The tasks as options of `upcall pvm restart`.
+fn without(tasks: &[Tid]) -> String {
+    let named = tasks.iter().take(NAMED).map(|tid| format!("--without {tid}"));
+    let more = if tasks.len() > NAMED { " ..." } else { "" };
+    named.collect::<Vec<_>>().join(" ") + more
+}
+
 /// The reason why a machine was not saved, or does not go on from a checkpoint.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -206,6 +234,8 @@ pub enum CheckpointError {
         path: PathBuf,
         /// What is wrong with it.
         why: String,
+        /// The tasks that run it.
+        tasks: Vec<Tid>,
     },
     /// The machine's folder cannot be entered.
     Folder {
@@ -214,14 +244,17 @@ pub enum CheckpointError {
         /// The kernel's error.
         error: io::Error,
     },
-    /// A task cannot go on.
-    Task {
-        /// The task.
+    /// Tasks cannot go on.
+    Tasks {
+        /// The tasks.
+        all: Vec<TaskStays>,
+    },
+    /// The checkpoint has no such task.
+    NoTask {
+        /// The number that was given.
         tid: Tid,
-        /// The host on which it was to go on.
-        host: String,
-        /// The reason.
-        why: Refusal,
+        /// The tasks that it has.
+        others: Vec<Tid>,
     },
     /// A process has ended before the machine went on.
     Process,
@@ -239,6 +272,23 @@ pub enum CheckpointError {
 /// A path as it is shown: a file may have any name.
 fn shown(path: &Path) -> ShownPath {
     ShownPath::new(path)
+}
+
+fn write_tasks(f: &mut fmt::Formatter<'_>, all: &[TaskStays]) -> fmt::Result {
+    let tasks = if all.len() == 1 { "task" } else { "tasks" };
+    write!(f, "{} {tasks} of the checkpoint cannot go on:", all.len())?;
+    for TaskStays { tid, program, host, why } in all.iter().take(NAMED) {
+        write!(f, "\n  {tid} ({program}) on host {host}: {why}")?;
+    }
+    if all.len() > NAMED {
+        write!(f, "\n  and {} more", all.len() - NAMED)?;
+    }
+    let tids = all.iter().map(|one| one.tid).collect::<Vec<_>>();
+    write!(
+        f,
+        "\nProvide what is missing, or other hosts, or let the machine go on without them: {}",
+        without(&tids)
+    )
 }
 
 impl fmt::Display for CheckpointError {
@@ -272,17 +322,21 @@ impl fmt::Display for CheckpointError {
             Self::Memory { path, length } => {
                 write!(f, "{}: no memory for {length} bytes of the checkpoint", shown(path))
             }
-            Self::Program { path, why } => write!(
+            Self::Program { path, why, tasks } => write!(
                 f,
-                "{} is not the program that the tasks of the checkpoint run: {why}. Restore the \
-                 file, with its time",
-                shown(path)
+                "{} is not the program that tasks of the checkpoint run: {why}. Restore the file, \
+                 with its time, or let the machine go on without them: {}",
+                shown(path),
+                without(tasks)
             ),
             Self::Folder { path, error } => {
                 write!(f, "the machine's folder {} cannot be entered: {error}", shown(path))
             }
-            Self::Task { tid, host, why } => {
-                write!(f, "task {tid} cannot go on on host {host}: {why}")
+            Self::Tasks { all } => write_tasks(f, all),
+            Self::NoTask { tid, others } => {
+                let named = others.iter().take(NAMED).map(Tid::to_string).collect::<Vec<_>>();
+                let more = if others.len() > NAMED { " ..." } else { "" };
+                write!(f, "the checkpoint has no task {tid}, but {}{more}", named.join(", "))
             }
             Self::Cancelled => f.write_str(CANCELLED),
             Self::Process => f.write_str("a process of the machine has ended: try again"),

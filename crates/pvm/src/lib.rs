@@ -77,6 +77,7 @@ use hosts::MachineHosts;
 use machine::Machine;
 use machine::saved::WaitingRequests;
 use node::{AtTerminal, Node, NodeControl};
+use packed::PackedTask;
 use places::TaskPlaces;
 use processes::Others;
 use programs::Programs;
@@ -170,10 +171,20 @@ struct Restart {
     arenas: Vec<ArenaNumber>,
 }
 
+/// How a machine goes on from a checkpoint.
+#[derive(Clone, Debug, Default)]
+pub struct RestartOptions {
+    /// Number of processes of this host. `None`: as many as the machine had on its home.
+    pub processes: Option<usize>,
+    /// How tasks are balanced, or that they are not. `None`: as before.
+    pub balancer: Option<Option<BalancerKind>>,
+    /// Tasks without which it goes on. They end as if they were killed at that moment.
+    pub without: Vec<Tid>,
+}
+
 /// Lets a machine go on from a [`checkpoint`], in this process and others, until it ends as it does
 /// in [`run`]. The whole file is read and checked first.
 ///
-/// `processes`: their number on this host, or else as many as the machine had on its home.
 /// `hosts`: the other hosts, if there are to be some. Each task runs on the host of the same name,
 /// if that is there, and if possible in the process with the same place on it. The other tasks go
 /// to the processes that have the fewest. The home may have another name now.
@@ -187,12 +198,13 @@ struct Restart {
 /// See [`NotRun`]. None of the tasks has run then.
 pub fn restart(
     file: &Path,
-    processes: Option<usize>,
+    RestartOptions { processes, balancer, without }: RestartOptions,
     periodic: Option<PeriodicCheckpoint>,
     hosts: Option<StartHosts>,
 ) -> Result<i32, NotRun> {
-    let checkpoint = Checkpoint::read(file).map_err(NotRun::Checkpoint)?;
+    let mut checkpoint = Checkpoint::read(file).map_err(NotRun::Checkpoint)?;
     checkpoint::clean(file);
+    checkpoint.leave_out(&without).map_err(NotRun::Checkpoint)?;
     let periodic = periodic.map(|one| PeriodicCheckpoint {
         file: std::path::absolute(&one.file).unwrap_or(one.file),
         ..one
@@ -209,8 +221,8 @@ pub fn restart(
         stack: Some(head.stack.parse().map_err(NotRun::Size)?),
         memory: Some(head.memory.parse().map_err(NotRun::Size)?),
         checkpoint: periodic,
-        least: processes.unwrap_or(head.processes.clamp(1, MOST_PROCESSES) as usize),
-        balancer: None,
+        least: processes.unwrap_or(head.least.clamp(1, MOST_PROCESSES) as usize),
+        balancer: balancer.unwrap_or(head.balancer),
         hosts,
     };
     run_with(&start, Some(restart), || Ok(NodeControl::new(NodeCalls::new()?, None)))
@@ -222,30 +234,46 @@ fn prepare(checkpoint: Checkpoint) -> Result<Restart, CheckpointError> {
     std::env::set_current_dir(&path).map_err(|error| CheckpointError::Folder { path, error })?;
     let mut arenas = BTreeSet::new();
     let mut programs = BTreeSet::new();
-    for task in checkpoint.tasks.values() {
+    let mut wrong = BTreeMap::<_, (String, Vec<Tid>)>::new();
+    for (tid, task) in &checkpoint.tasks {
         for block in &task.packed.blocks {
             arenas.insert(block.name.arena().ok_or(CheckpointError::Addresses)?);
         }
         let path = Path::new(task.packed.program());
-        if programs.insert(path) {
-            let wrong = |why| CheckpointError::Program { path: path.into(), why };
-            let image = Image::open(path).map_err(|error| wrong(error.to_string()))?;
-            let own = image.identity().ok_or_else(|| wrong("it cannot be identified".into()))?;
-            if let Some(differs) = own.difference(task.packed.image()) {
-                return Err(wrong(format!("its {differs} differs")));
-            }
+        if programs.insert(path)
+            && let Err(why) = is_program(path, &task.packed)
+        {
+            wrong.insert(path, (why, Vec::new()));
         }
+        wrong.entry(path).and_modify(|(_, tasks)| tasks.push(*tid));
+    }
+    if let Some((path, (why, tasks))) = wrong.pop_first() {
+        return Err(CheckpointError::Program { path: path.into(), why, tasks });
     }
     let arenas = arenas.into_iter().map(ArenaNumber::take_this).collect::<Option<_>>();
     Ok(Restart { arenas: arenas.ok_or(CheckpointError::Addresses)?, checkpoint })
 }
 
+/// Checks that this file is the program that a task runs.
+///
+/// # Errors
+/// What is wrong with it.
+fn is_program(path: &Path, task: &PackedTask) -> Result<(), String> {
+    let image = Image::open(path).map_err(|error| error.to_string())?;
+    let own = image.identity().ok_or("it cannot be identified")?;
+    match own.difference(task.image()) {
+        Some(differs) => Err(format!("its {differs} differs")),
+        None => Ok(()),
+    }
+}
+
 /// What a checkpoint of this machine begins with.
 fn head_of(start: &Start, sizes: TaskSizes) -> CheckpointHead {
     CheckpointHead {
-        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         seconds: 0,
         processes: start.processes as u32,
+        balancer: start.balance_plan().balancer,
+        least: start.least as u32,
         // They are known when the checkpoint is written.
         hosts: Vec::new(),
         stack: sizes.stack.to_string(),
@@ -286,7 +314,8 @@ fn machine_of(
             );
         }
     }
-    let waiting = saved.take_waiting().in_another_machine(node::CONSOLE, &map);
+    let gone = |tid: Tid| tid == node::CONSOLE || restart.checkpoint.left_out.contains(&tid);
+    let waiting = saved.take_waiting().in_another_machine(node::CONSOLE, gone, &map);
     let (restored, hosts) = (map.restored(), map.hosts().clone());
     let machine = saved.restore(sizes.places(), &ranks, node::CONSOLE);
     let damaged = || restart.checkpoint.damaged("the machine's state is impossible");

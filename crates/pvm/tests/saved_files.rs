@@ -3,7 +3,7 @@
 mod command;
 
 use command::running::within;
-use command::saved::{Place, signal, text, undisturbed};
+use command::saved::{Machine, Place, signal, text, undisturbed};
 use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::fs;
@@ -173,4 +173,90 @@ fn a_machine_on_a_host_with_an_odd_name_is_saved_and_goes_on() {
     machine.kill();
     assert_eq!(place.started(inside(&["restart", "state"])).rest(), expected);
     assert_eq!(place.start(&["restart", "state"]).rest(), expected);
+}
+
+/// The numbers of the tasks that an error names as options.
+fn named(error: &str) -> Vec<String> {
+    let words = error.split_whitespace().collect::<Vec<_>>();
+    let options = words.windows(2).filter(|pair| pair[0] == "--without");
+    options.map(|pair| pair[1].to_owned()).collect()
+}
+
+#[test]
+fn tasks_that_cannot_go_on_are_named_and_the_others_go_on_without_them() {
+    let place = Place::new("images/missed.c");
+    for processes in ["1", "2"] {
+        fs::create_dir(place.path("one")).unwrap();
+        fs::create_dir(place.path("two")).unwrap();
+        let mut machine = place.run("4", processes, &["one", ".", "two"]);
+        machine.printed("begun");
+        place.saved("state");
+        machine.kill();
+        fs::remove_dir(place.path("one")).unwrap();
+        fs::remove_dir(place.path("two")).unwrap();
+        let done = place.output(&["restart", "state"]);
+        let error = text(&done.stderr);
+        assert!(done.status.code() == Some(1) && done.stdout.is_empty(), "{error}");
+        let lines = error.lines().filter(|line| line.contains("its folder cannot be entered"));
+        assert!(lines.clone().all(|line| line.contains("(missed) on host ")), "{error}");
+        let named = named(&error);
+        assert_eq!((lines.count(), named.len()), (2, 2), "{error}");
+        assert!(named.iter().all(|tid| error.contains(&format!("  {tid} (missed)"))), "{error}");
+        // One of them is not enough, and there is no such task.
+        let done = place.output(&["restart", "state", "--without", &named[0]]);
+        let error = text(&done.stderr);
+        assert!(error.contains("1 task of the checkpoint cannot go on"), "{error}");
+        let done = place.output(&["restart", "state", "--without", "t7ffff"]);
+        let error = text(&done.stderr);
+        assert!(error.contains("has no task t7ffff, but t"), "{error}");
+        // The others see that these have ended, and one of them still waits.
+        let words = ["restart", "state", "--without", &named[0], "--without", &named[1]];
+        let mut machine = place.start(&words);
+        let mut gone = named.iter().map(|tid| format!("gone: {}, there: 0", &tid[1..]));
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            let mut line = String::new();
+            std::io::BufRead::read_line(&mut machine.output, &mut line).unwrap();
+            seen.push(line.trim_end().to_owned());
+        }
+        assert!(gone.all(|line| seen.contains(&line)), "{seen:?}");
+        let tasks = text(&place.output(&["ps", "--json"]).stdout);
+        let tids = tasks.matches("\"tid\"").count();
+        assert!(tids == 2 && named.iter().all(|tid| !tasks.contains(&**tid)), "{tasks}");
+        fs::write(place.path("stop"), "").unwrap();
+        // As if they had been killed.
+        assert_eq!(machine.child.wait().unwrap().code(), Some(137));
+        fs::remove_file(place.path("stop")).unwrap();
+    }
+}
+
+/// A machine of one process has nothing to balance, and still knows how.
+#[test]
+fn a_machine_balances_after_a_restart_as_before_unless_it_is_not_to() {
+    let place = Place::new("images/balance.c");
+    let stop = place.path("stop").display().to_string();
+    let program = place.program.to_str().unwrap();
+    let words = ["run", "-n", "6", "--procs", "2", "--balance", "refine", program, "ring", &stop];
+    let balancer = || {
+        let shown = place.output(&["top", "--once", "--json", "--interval", "0.02"]).stdout;
+        let shown = serde_json::from_slice::<serde_json::Value>(&shown).ok()?;
+        Some(shown["balancer"].clone())
+    };
+    let saved = |mut machine: Machine, expected: Option<&str>| {
+        assert_eq!(within(balancer).as_str(), expected);
+        within(|| place.save("state").status.success().then_some(()));
+        machine.kill();
+    };
+    saved(place.start(&words), Some("refine"));
+    saved(place.start(&["restart", "state"]), Some("refine"));
+    saved(place.start(&["restart", "state", "--procs", "1"]), None);
+    saved(place.start(&["restart", "state", "--procs", "2"]), Some("refine"));
+    saved(place.start(&["restart", "state", "--procs", "2", "--balance", "comm"]), Some("comm"));
+    saved(place.start(&["restart", "state", "--procs", "2", "--balance", "none"]), None);
+    saved(place.start(&["restart", "state", "--procs", "2"]), None);
+    fs::write(&stop, "").unwrap();
+    let mut machine = place.start(&["restart", "state"]);
+    assert_eq!(machine.rest().matches(": done").count(), 6);
+    let done = place.output(&["restart", "state", "--balance", "all"]);
+    assert!(text(&done.stderr).contains("greedy, refine, comm or none"), "{done:?}");
 }

@@ -1,10 +1,11 @@
 //! Reads a checkpoint, and checks all of it.
 
+use super::former::HeadOf3;
 use super::hosts::{SavedHostsAre, checked};
 use super::writing::sum;
 use super::{
-    CheckpointEnd, CheckpointError, CheckpointHead, MAGIC, PREAMBLE, SavedPlace, SectionKind,
-    SectionWords, VERSION, WORDS, preamble,
+    CheckpointEnd, CheckpointError, CheckpointHead, MAGIC, OLDEST, PREAMBLE, SavedPlace,
+    SectionKind, SectionWords, VERSION, WORDS,
 };
 use crate::machine::saved::SavedMachine;
 use crate::packed::PackedTask;
@@ -28,6 +29,8 @@ pub(crate) struct Checkpoint {
     pub(crate) tasks: BTreeMap<Tid, SavedTask>,
     /// For each process, the next name that it gives to a task.
     pub(crate) names: Vec<u32>,
+    /// Tasks that do not go on. They are in none of the above but `machine`.
+    pub(crate) left_out: Vec<Tid>,
 }
 
 /// A task in a checkpoint.
@@ -73,8 +76,14 @@ impl Checkpoint {
         let buffered = BufReader::with_capacity(1 << 16, &file);
         let mut reader =
             CheckpointReader { path, file: buffered, at: 0, end: data.len(), number: 0 };
-        reader.preamble()?;
-        let (at, head) = reader.only::<CheckpointHead>(SectionKind::Head)?;
+        let version = reader.preamble()?;
+        let (at, head) = match version {
+            VERSION => reader.only::<CheckpointHead>(SectionKind::Head)?,
+            _ => {
+                let (at, head) = reader.only::<HeadOf3>(SectionKind::Head)?;
+                (at, head.into())
+            }
+        };
         if checked(&head.hosts) == SavedHostsAre::Impossible {
             return Err(reader.damaged(at, "no machine has such hosts"));
         }
@@ -99,7 +108,24 @@ impl Checkpoint {
         // Each task of the machine is there, with all of its parts.
         let is_whole = |task: &SavedTask| task.parts.len() == task.count as usize;
         reader.all(at, ranks.is_empty() && tasks.values().all(is_whole))?;
-        Ok(Self { path: path.into(), file, head, machine: Some(machine), tasks, names: end.names })
+        let (machine, names, left_out) = (Some(machine), end.names, Vec::new());
+        Ok(Self { path: path.into(), file, head, machine, tasks, names, left_out })
+    }
+
+    /// Leaves these tasks out.
+    ///
+    /// # Errors
+    /// See [`CheckpointError::NoTask`].
+    pub(crate) fn leave_out(&mut self, tids: &[Tid]) -> Result<(), CheckpointError> {
+        for tid in tids.iter().copied() {
+            if self.tasks.remove(&tid).is_some() {
+                self.left_out.push(tid);
+            } else if !self.left_out.contains(&tid) {
+                let others = self.tasks.keys().copied().collect();
+                return Err(CheckpointError::NoTask { tid, others });
+            }
+        }
+        Ok(())
     }
 
     /// The error for contents that cannot be right.
@@ -148,7 +174,8 @@ impl CheckpointReader<'_> {
         Ok(())
     }
 
-    fn preamble(&mut self) -> Result<(), CheckpointError> {
+    /// Reads what comes before the sections. Returns the version of the format.
+    fn preamble(&mut self) -> Result<u64, CheckpointError> {
         let mut found = [0; PREAMBLE];
         let foreign = || CheckpointError::Foreign { path: self.path.into() };
         if self.end < PREAMBLE as u64 {
@@ -158,13 +185,13 @@ impl CheckpointReader<'_> {
         if found[..8] != MAGIC {
             return Err(CheckpointError::Foreign { path: self.path.into() });
         }
-        if found != preamble() {
-            let mut words = found[8..].as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
-            let found = std::array::from_fn(|_| words.next().unwrap_or_default());
-            debug_assert_ne!(found, [VERSION, UlpState::VERSIONS[0], UlpState::VERSIONS[1]]);
+        let mut words = found[8..].as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+        let found @ [version, state, layout] =
+            std::array::from_fn(|_| words.next().unwrap_or_default());
+        if !(OLDEST..=VERSION).contains(&version) || [state, layout] != UlpState::VERSIONS {
             return Err(CheckpointError::Version { path: self.path.into(), found });
         }
-        Ok(())
+        Ok(version)
     }
 
     /// Reads the next section: its words, and its contents.
@@ -257,4 +284,69 @@ impl CheckpointReader<'_> {
 fn place_length(contents: &[u8]) -> Option<usize> {
     let (_, rest) = postcard::take_from_bytes::<SavedPlace>(contents).ok()?;
     Some(contents.len() - rest.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{SavedHost, preamble};
+    use super::*;
+    use crate::balance::BalancerKind;
+    use crate::machine::Machine;
+    use serde::Serialize;
+
+    fn head() -> CheckpointHead {
+        let name = "a".into();
+        CheckpointHead {
+            seconds: 7,
+            processes: 3,
+            balancer: Some(BalancerKind::Comm),
+            least: 2,
+            hosts: vec![SavedHost { name, processes: 3, number: 1, has_ended: false }],
+            stack: "64K".into(),
+            memory: "1G".into(),
+            folder: "/tmp".into(),
+            folders: vec!["/bin".into()],
+        }
+    }
+
+    /// A file of a machine without tasks, with this version and head.
+    fn file(version: u64, head: &impl Serialize) -> tempfile::NamedTempFile {
+        let mut bytes = preamble().to_vec();
+        bytes[8..16].copy_from_slice(&version.to_le_bytes());
+        let machine = Machine::default().save(Default::default());
+        let end = CheckpointEnd { tasks: 0, names: vec![1; 3] };
+        let sections = [
+            (SectionKind::Head, postcard::to_stdvec(head).unwrap()),
+            (SectionKind::Machine, postcard::to_stdvec(&machine).unwrap()),
+            (SectionKind::End, postcard::to_stdvec(&end).unwrap()),
+        ];
+        for (number, (kind, contents)) in (0..).zip(sections) {
+            let (length, sum) = (contents.len() as u64, sum(&[], &contents));
+            let words = SectionWords { kind: kind as u32, number, length, sum };
+            bytes.extend_from_slice(&words.bytes());
+            bytes.extend_from_slice(&contents);
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn files_of_former_versions_are_read_and_those_of_others_refused() {
+        let read = |version, head: &dyn Fn(u64) -> tempfile::NamedTempFile| {
+            Checkpoint::read(head(version).path()).map(|checkpoint| checkpoint.head)
+        };
+        let (now, former) = (head(), HeadOf3::of(&head()));
+        assert_eq!(read(4, &|version| file(version, &now)).unwrap(), now);
+        let expected = CheckpointHead { balancer: None, least: 3, ..head() };
+        assert_eq!(read(3, &|version| file(version, &former)).unwrap(), expected);
+        for version in [0, 2, 5, u64::MAX] {
+            let error = read(version, &|version| file(version, &now)).unwrap_err();
+            assert!(matches!(error, CheckpointError::Version { found: [found, ..], .. }
+                if found == version));
+            assert!(error.to_string().contains("another version"), "{error}");
+        }
+        // The version is not that of the head.
+        assert!(read(4, &|version| file(version, &former)).is_err());
+    }
 }

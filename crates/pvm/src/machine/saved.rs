@@ -116,18 +116,23 @@ impl SavedMachine {
 }
 
 impl WaitingRequests {
-    /// The requests as they go on in a machine with these hosts, and without a `console`: its
-    /// spawns are gone, and other ones have the log in place of its streams.
-    pub(crate) fn in_another_machine(self, console: Tid, hosts: &CheckpointHosts<'_>) -> Self {
+    /// The requests as they go on in a machine with these hosts. Those of askers that are gone are
+    /// dropped. A `console` is gone, and tasks have the log in place of its streams.
+    pub(crate) fn in_another_machine(
+        self,
+        console: Tid,
+        is_gone: impl Fn(Tid) -> bool,
+        hosts: &CheckpointHosts<'_>,
+    ) -> Self {
         let Self { mut spawns, hosts: mut changes } = self;
-        spawns.retain(|(spawner, ..)| *spawner != Some(console));
+        spawns.retain(|(spawner, ..)| !spawner.is_some_and(&is_gone));
         for (_, plan, _, place) in &mut spawns {
             if plan.output.to == OutputTarget::Task(console) {
                 plan.output = crate::output::Output::log();
             }
             *place = hosts.place(*place);
         }
-        changes.retain(|change| change.asker != console);
+        changes.retain(|change| !is_gone(change.asker));
         Self { spawns, hosts: changes }
     }
 }

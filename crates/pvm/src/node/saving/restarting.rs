@@ -11,10 +11,11 @@
 
 use super::super::Node;
 use super::state::{RestoringTask, STILL, TaskHold, TaskHoldPhase};
-use crate::checkpoint::{Checkpoint, CheckpointError, RestoredHosts};
+use crate::checkpoint::{Checkpoint, CheckpointError, RestoredHosts, TaskStays};
 use crate::moves::{self, Refusal};
 use crate::packed::{FillingTask, PackedHead, PackedTask, refused_program};
 use crate::remote::ControlMessage;
+use crate::shown::readable;
 use crate::tid::Tid;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -23,6 +24,10 @@ use upcall_ulp::ClockOrigin;
 
 /// Maximum time without the report of a task from another process.
 const WITHIN: Duration = Duration::from_secs(10);
+/// The status of a task that was killed.
+const KILLED: i32 = 128 + 9;
+/// Maximum length of a program's name in an error, in characters.
+const LONGEST_NAME: usize = 100;
 
 impl Node {
     /// In the first process: restores all tasks of a checkpoint, each in its process, and lets them
@@ -42,6 +47,8 @@ impl Node {
         // A host that comes by itself waits: its processes would look like processes that have
         // ended.
         self.saving.restores = true;
+        let mut ranks = ranks.clone();
+        ranks.retain(|tid, _| !checkpoint.left_out.contains(tid));
         self.saving.missing = ranks.clone();
         for (tid, task) in &checkpoint.tasks {
             let rank = ranks.get(tid).copied().unwrap_or(0);
@@ -59,14 +66,26 @@ impl Node {
         self.wait_for_restored()?;
         let mut all = BTreeMap::<Rank, Vec<Tid>>::new();
         for (tid, rank) in ranks {
-            self.begin_moves_of(*tid, *rank);
-            all.entry(*rank).or_default().push(*tid);
+            self.begin_moves_of(tid, rank);
+            all.entry(rank).or_default().push(tid);
         }
         all.iter().for_each(|(rank, tids)| self.announce(*rank, tids));
         self.saving.restores = false;
         self.go_on(0);
         self.report_restored_hosts(hosts);
+        self.end_left_out(&checkpoint.left_out);
         Ok(())
+    }
+
+    /// In the first process: tasks that do not go on have ended, as if each was killed when the
+    /// machine went on.
+    fn end_left_out(&mut self, tids: &[Tid]) {
+        let mut effects = Vec::new();
+        for tid in tids {
+            let Some(machine) = &mut self.machine else { return };
+            machine.ended(*tid, KILLED, None, &mut effects);
+        }
+        self.effects(effects);
     }
 
     /// In the first process: tasks that asked for it get notices about hosts that are not there any
@@ -133,12 +152,11 @@ impl Node {
         let mut since = Instant::now();
         let mut missing = self.saving.missing.len();
         loop {
-            if let Some((tid, rank, why)) = self.saving.refused.take() {
-                let host = self.hosts.name(self.hosts.of(rank)).into();
-                return Err(CheckpointError::Task { tid, host, why });
-            }
             if self.saving.missing.is_empty() {
-                return Ok(());
+                return match self.saving.refused.is_empty() {
+                    true => Ok(()),
+                    false => Err(self.not_restored()),
+                };
             }
             if self.saving.missing.len() < missing {
                 (missing, since) = (self.saving.missing.len(), Instant::now());
@@ -156,6 +174,22 @@ impl Node {
             link.wait(Some(STILL), false);
             self.hear_of_ends();
         }
+    }
+
+    /// The tasks that their processes have refused.
+    fn not_restored(&mut self) -> CheckpointError {
+        let one = |(tid, (rank, why)): (Tid, (Rank, Refusal))| TaskStays {
+            tid,
+            program: self
+                .machine
+                .as_ref()
+                .and_then(|machine| machine.program(tid))
+                .map_or_else(String::new, |program| readable(program, LONGEST_NAME)),
+            host: self.hosts.name(self.hosts.of(rank)).into(),
+            why,
+        };
+        let refused = std::mem::take(&mut self.saving.refused);
+        CheckpointError::Tasks { all: refused.into_iter().map(one).collect() }
     }
 
     /// Begins to make a task of a checkpoint here.
@@ -232,7 +266,7 @@ impl Node {
         }
         self.saving.missing.remove(&tid);
         if let Some(why) = refused {
-            self.saving.refused.get_or_insert((tid, from, why));
+            self.saving.refused.insert(tid, (from, why));
         }
     }
 }

@@ -41,9 +41,10 @@ pub(crate) struct NodeSaving {
     pub(crate) periodic: Option<Periodic>,
     /// In the first process: what it saves about the machine's start.
     pub(crate) start: Option<Box<CheckpointHead>>,
-    /// In the first process: tasks that their processes have not restored, and the first error.
+    /// In the first process: tasks that their processes have not restored, and those that they
+    /// cannot restore.
     pub(crate) missing: BTreeMap<Tid, Rank>,
-    pub(crate) refused: Option<(Tid, Rank, Refusal)>,
+    pub(crate) refused: BTreeMap<Tid, (Rank, Refusal)>,
 }
 
 /// A request about hosts that waits until the machine goes on.
