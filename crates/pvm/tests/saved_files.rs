@@ -29,7 +29,9 @@ fn a_checkpoint_whose_asker_is_interrupted_is_cancelled_and_the_machine_goes_on(
         let mut machine = place.started(command);
         machine.printed("begun");
         let other = machine.others()[0];
-        let mut asker = place.command(&["checkpoint", "state"]);
+        // A shell's background processes ignore SIGINT.
+        let heeds = ["env", "--default-signal=INT,TERM"];
+        let mut asker = place.behind(&heeds, &["checkpoint", "state"]);
         let asker = asker.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         within(|| is_stopped(other).then_some(()));
         signal(asker.id(), number);
@@ -152,15 +154,7 @@ fn a_file_has_any_name_that_there_is_and_is_shown_on_one_line() {
 fn a_machine_on_a_host_with_an_odd_name_is_saved_and_goes_on() {
     const ODD: &str = "printf 'my host\\033[2J' > /proc/sys/kernel/hostname && exec \"$@\"";
     let place = Place::new("images/saved.c");
-    let inside = |words: &[&str]| {
-        let command = place.command(words);
-        let mut apart = Command::new("unshare");
-        apart.args(["--uts", "sh", "-c", ODD, "sh"]).arg(command.get_program());
-        apart.args(command.get_args()).current_dir(place.programs.0.path());
-        let all = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
-        apart.envs(all).stdin(Stdio::null());
-        apart
-    };
+    let inside = |words: &[&str]| place.behind(&["unshare", "--uts", "sh", "-c", ODD, "sh"], words);
     let can = Command::new("unshare").args(["--uts", "sh", "-c", ODD, "sh", "true"]).output();
     if !can.is_ok_and(|done| done.status.success()) {
         return println!("skipped: this needs a namespace with a host name of its own (root)");

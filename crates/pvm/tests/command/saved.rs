@@ -90,6 +90,16 @@ impl Place {
         command
     }
 
+    /// The same command, which another one starts.
+    pub fn behind(&self, starter: &[&str], words: &[&str]) -> Command {
+        let command = self.command(words);
+        let mut starts = Command::new(starter[0]);
+        starts.args(&starter[1..]).arg(command.get_program()).args(command.get_args());
+        let all = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        starts.envs(all).current_dir(self.programs.0.path()).stdin(Stdio::null());
+        starts
+    }
+
     pub fn output(&self, words: &[&str]) -> Output {
         let mut command = self.command(words);
         command.output().unwrap()
