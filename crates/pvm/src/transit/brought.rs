@@ -140,7 +140,7 @@ mod tests {
 
     /// Adds messages of this length until one is too much. Returns how many were taken.
     fn fill(all: &mut BroughtMessages<()>, by: BroughtBy, host: usize, length: usize) -> u64 {
-        let taken = (0..).take_while(|_| {
+        let taken = (0..10_000).take_while(|_| {
             let mut is_read = false;
             all.add(by, host, None, length, || {
                 is_read = true;
