@@ -1,10 +1,13 @@
 //! Cap'n Proto RPC (the Rust implementation) over a Unix socket.
 
+use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
+use capnp::message::ReaderOptions;
 use capnp_rpc::{RpcSystem, rpc_twoparty_capnp::Side, twoparty::VatNetwork};
 use futures::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
@@ -20,7 +23,7 @@ use crate::calls_capnp::calls;
 pub struct CapnProto;
 
 /// The server's implementation of the interface.
-pub struct Served;
+struct Served;
 
 impl calls::Server for Served {
     async fn null(
@@ -60,9 +63,38 @@ impl calls::Server for Served {
     }
 }
 
-fn network(stream: UnixStream, side: Side) -> Box<VatNetwork<impl futures::AsyncRead + Unpin>> {
+/// A side's system on a stream, which calls and answers by `served` if that is given.
+fn system(
+    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    side: Side,
+    options: ReaderOptions,
+    served: Option<calls::Client>,
+) -> RpcSystem<Side> {
     let (reader, writer) = stream.compat().split();
-    Box::new(VatNetwork::new(reader, writer, side, Default::default()))
+    let network = Box::new(VatNetwork::new(reader, writer, side, options));
+    RpcSystem::new(network, served.map(|served| served.client))
+}
+
+/// Serves the streams that `accept` returns, until it fails. It runs on a set of local tasks.
+pub async fn serve<S: AsyncRead + AsyncWrite + Unpin + 'static>(
+    options: ReaderOptions,
+    mut accept: impl AsyncFnMut() -> io::Result<S>,
+) -> Outcome<()> {
+    loop {
+        let served = capnp_rpc::new_client(Served);
+        tokio::task::spawn_local(system(accept().await?, Side::Server, options, Some(served)));
+    }
+}
+
+/// Makes calls on a stream. It runs on a set of local tasks.
+pub fn call(
+    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    options: ReaderOptions,
+) -> calls::Client {
+    let mut system = system(stream, Side::Client, options, None);
+    let calls = system.bootstrap(Side::Server);
+    tokio::task::spawn_local(system);
+    calls
 }
 
 impl System for CapnProto {
@@ -74,14 +106,8 @@ impl System for CapnProto {
         LocalSet::new().block_on(&callers::runtime()?, async move {
             let listener = UnixListener::bind(path)?;
             ready.announce();
-            loop {
-                let (stream, _) = listener.accept().await?;
-                let served: calls::Client = capnp_rpc::new_client(Served);
-                tokio::task::spawn_local(RpcSystem::new(
-                    network(stream, Side::Server),
-                    Some(served.client),
-                ));
-            }
+            let accept = async || Ok(listener.accept().await?.0);
+            serve(ReaderOptions::default(), accept).await
         })
     }
 
@@ -89,10 +115,7 @@ impl System for CapnProto {
         let (runtime, tasks) = (callers::runtime()?, LocalSet::new());
         let calls = tasks.block_on(&runtime, async {
             let stream = UnixStream::connect(place.dir.join("calls.sock")).await?;
-            let mut system = RpcSystem::new(network(stream, Side::Client), None);
-            let calls: calls::Client = system.bootstrap(Side::Server);
-            tokio::task::spawn_local(system);
-            Outcome::Ok(calls)
+            Outcome::Ok(call(stream, ReaderOptions::default()))
         })?;
         Ok(Client { runtime, tasks, calls })
     }

@@ -5,27 +5,24 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use capnp::message::ReaderOptions;
-use capnp_rpc::{RpcSystem, rpc_twoparty_capnp::Side, twoparty::VatNetwork};
-use futures::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
-use tokio_util::compat::TokioAsyncReadCompatExt;
 use upcall_bench::child::{Outcome, Ready};
 use upcall_bench::hosts::child::{ClientSide, Place, System, Ticket};
 
 use crate::callers;
 use crate::calls_capnp::calls;
-use crate::capnproto::Served;
+use crate::capnproto;
 
 /// The system `capnproto`.
 pub struct CapnProto;
 
-fn network(stream: TcpStream, side: Side) -> Box<VatNetwork<impl futures::AsyncRead + Unpin>> {
-    let (reader, writer) = stream.compat().split();
+/// Messages of any length are read.
+fn options() -> ReaderOptions {
     let mut options = ReaderOptions::new();
     options.traversal_limit_in_words(None);
-    Box::new(VatNetwork::new(reader, writer, side, options))
+    options
 }
 
 impl System for CapnProto {
@@ -36,15 +33,12 @@ impl System for CapnProto {
         LocalSet::new().block_on(&callers::runtime()?, async move {
             let listener = TcpListener::bind(place.server).await?;
             ready.announce();
-            loop {
+            let accept = async || {
                 let (stream, _) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                let served: calls::Client = capnp_rpc::new_client(Served);
-                tokio::task::spawn_local(RpcSystem::new(
-                    network(stream, Side::Server),
-                    Some(served.client),
-                ));
-            }
+                Ok(stream)
+            };
+            capnproto::serve(options(), accept).await
         })
     }
 
@@ -59,10 +53,7 @@ fn connect(runtime: &Runtime, tasks: &LocalSet, place: &Place) -> Outcome<calls:
     tasks.block_on(runtime, async {
         let stream = TcpStream::connect(place.server).await?;
         stream.set_nodelay(true)?;
-        let mut system = RpcSystem::new(network(stream, Side::Client), None);
-        let calls: calls::Client = system.bootstrap(Side::Server);
-        tokio::task::spawn_local(system);
-        Ok(calls)
+        Ok(capnproto::call(stream, options()))
     })
 }
 
