@@ -24,7 +24,7 @@
 #
 # Each target does all its set-up. Needed are Rust (1.88 or newer), gcc and Python (3.11 or newer;
 # no headers). `make bench` also needs a C++ compiler, Boost.Fiber, gRPC's C++ library, UCX, Open
-# MPI, Go, and Debian's redis-server and memcached.
+# MPI, Go, and Debian's redis-server, memcached and nats-server.
 
 CARGO ?= cargo
 PYTHON ?= python3

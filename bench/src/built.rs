@@ -118,10 +118,6 @@ const GRPC_CPP: Need = Need {
     packages: "g++ pkg-config libgrpc++-dev libprotobuf-dev protobuf-compiler \
         protobuf-compiler-grpc",
     there: || {
-        let on_path = |name| {
-            env::split_paths(&env::var_os("PATH").unwrap_or_default())
-                .any(|folder| folder.join(name).is_file())
-        };
         works(&cxx(), &["--version"])
             && works(Path::new("pkg-config"), &["--exists", "grpc++", "protobuf"])
             && works(Path::new("protoc"), &["--version"])
@@ -136,13 +132,16 @@ const UCX: Need = Need {
     there: || works(&cc(), &["--version"]) && works(Path::new("pkg-config"), &["--exists", "ucx"]),
 };
 
+/// The command by which Open MPI starts processes. No other package has a command of this name.
+pub(crate) const ORTERUN: &str = "orterun";
+
 const OPEN_MPI: Need = Need {
     what: "a C compiler and Open MPI with its command",
     packages: "gcc pkg-config libopenmpi-dev openmpi-bin",
     there: || {
         works(&cc(), &["--version"])
             && works(Path::new("pkg-config"), &["--exists", "ompi-c"])
-            && works(Path::new("orterun"), &["--version"])
+            && works(Path::new(ORTERUN), &["--version"])
     },
 };
 
@@ -361,6 +360,26 @@ fn go() -> PathBuf {
     }
 }
 
+/// Returns `true` if a folder of the path has this program.
+fn on_path(name: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| folder.join(name).is_file())
+}
+
+/// Returns why a peer that runs a program of Debian's takes no part; `None` if the program is on
+/// the path.
+///
+/// The harness does not install such a program, because its package starts a service of the
+/// machine.
+pub(crate) fn absent(peer: &str, [program, package]: [&str; 2]) -> Option<String> {
+    (!on_path(program)).then(|| {
+        format!(
+            "{peer} takes no part: no {program} is on the path; install it (Debian: apt-get \
+            install {package})"
+        )
+    })
+}
+
 pub(crate) fn works(program: &Path, args: &[&str]) -> bool {
     Command::new(program)
         .args(args)
@@ -415,6 +434,13 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(failed.contains("run: /nowhere/c++"), "{failed}");
+    }
+
+    #[test]
+    fn a_program_of_debians_is_found_or_its_package_is_named() {
+        assert_eq!(absent("shell", ["sh", "dash"]), None);
+        let why = absent("nats", ["no-such-program", "some-package"]).unwrap();
+        assert!(why.starts_with("nats takes no part") && why.contains("install some-package"));
     }
 
     #[test]

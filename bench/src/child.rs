@@ -26,8 +26,9 @@ use std::error::Error;
 use std::ffi::OsString;
 use std::io::{self, BufRead, Read, Write};
 use std::ops::Range;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
@@ -239,6 +240,15 @@ pub(crate) fn answer_line(line: &str, answer: Outcome<String>) -> String {
     answer.unwrap_or_else(|error| {
         serde_json::json!({ "error": format!("{line}: {error}") }).to_string()
     })
+}
+
+/// Replaces this process by another program, which dies with the thread that started this process.
+/// Returns only if that failed.
+pub fn become_program(command: &mut Command) -> io::Error {
+    match set_parent_process_death_signal(Some(Signal::KILL)) {
+        Ok(()) => command.exec(),
+        Err(error) => error.into(),
+    }
 }
 
 /// Returns the entry with this name, among the systems that this program provides.

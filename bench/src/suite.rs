@@ -202,7 +202,10 @@ mod tests {
         assert!(system.contains("there are upcall, limit, boost-fiber"), "{system}");
         let [case, system] = told(&Hosts { introduce: |_, _| Ok(()), upcall: PathBuf::new() });
         assert!(case.contains("small-beside-large") && case.contains("pvm-ring-24"), "{case}");
-        assert!(system.contains("limit, upcall, grpc, wrpc, capnproto, pvm"), "{system}");
+        assert!(
+            system.contains("limit, upcall, grpc, wrpc, capnproto, nats, openmpi, pvm"),
+            "{system}"
+        );
         let [case, _] = told(&Urpc::default());
         assert!(case.contains("null-t32") && case.contains("poll-server"), "{case}");
         let [case, system] = told(&Messages::default());

@@ -207,13 +207,16 @@ pub enum Command {
     /// tasks; move-100k, a task that moves to and fro; and idle, a connection without calls.
     ///
     /// The systems are upcall; limit, bare TCP for small calls and rustls over it for the rest; and
-    /// the peers grpc, with TLS, wrpc, over QUIC, and capnproto, in the clear. PVM's tasks also run
-    /// by the peers pvm and pvm-direct, through the daemons and from task to task, in the clear. It
-    /// needs root and the command `ip`: without them it measures nothing and says so.
+    /// the peers grpc, with TLS, wrpc, over QUIC, and capnproto, in the clear. The peer nats, with
+    /// TLS through its broker, has calls and messages, and openmpi, over TCP in the clear, messages
+    /// only. PVM's tasks also run by the peers pvm and pvm-direct, through the daemons and from
+    /// task to task, in the clear. It needs root and the command `ip`: without them it measures
+    /// nothing and says so.
     #[command(after_help = "Examples:\n  \
         upcall-bench hosts --peers none\n  \
         upcall-bench hosts --json hosts.json\n  \
         upcall-bench hosts --peers grpc --case null --case in-1m\n  \
+        upcall-bench hosts --peers nats,openmpi --case message-round --case message-8\n  \
         upcall-bench hosts --peers pvm,pvm-direct --case pvm-one-way-0 --case pvm-ring-24\n  \
         upcall-bench hosts --peers none --case connect --case resume --quick")]
     Hosts(Told<Hosts>),

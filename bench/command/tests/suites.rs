@@ -914,6 +914,29 @@ fn calls_between_hosts_are_measured_or_said_to_need_root() {
     assert_eq!(records.len(), 4, "{said}");
 }
 
+#[test]
+#[ignore = "long: builds the peers for hosts, in Rust and in C"]
+fn long_messages_between_hosts_are_measured_beside_those_of_peers() {
+    let cases = ["message-round", "message-8", "message-64k", "idle"];
+    let wish = ["--quick", "--peers", "nats,openmpi", "--system", "nats", "--system", "openmpi"];
+    let wish = wish.into_iter().chain(cases.into_iter().flat_map(|case| ["--case", case]));
+    let (done, said, errors) = calls("hosts", &wish.chain(["--json", "-"]).collect::<Vec<_>>());
+    assert!(done, "{errors}");
+    if let Some(why) = errors.lines().find(|line| line.contains("nothing was measured")) {
+        return println!("skipped: messages between hosts: {why}");
+    }
+    let records = records("hosts", &said);
+    for (peer, mode) in [("nats", "parked"), ("openmpi", "polling")] {
+        let missing = errors.lines().any(|line| {
+            line.contains(peer) && line.contains("no part") && line.contains("apt-get install")
+        });
+        for case in cases {
+            let name = [case, peer, "two-cores", mode].map(String::from);
+            assert!(records.contains_key(&name) != missing, "{name:?}: {said}{errors}");
+        }
+    }
+}
+
 /// Returns the arguments of a short run of PVM's tasks on two hosts. PVM takes part where it is.
 fn wish_for_tasks() -> Vec<&'static str> {
     let peers = if Path::new("/usr/include/pvm3.h").exists() { "pvm,pvm-direct" } else { "none" };

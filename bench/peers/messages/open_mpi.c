@@ -8,7 +8,7 @@
 #include <mpi.h>
 
 // Maximum size of a message, in bytes.
-enum { LONGEST = 16384 };
+enum { LONGEST = 65536 };
 
 typedef void (*Taken)(void *context, uint16_t handler, const void *data, size_t len);
 

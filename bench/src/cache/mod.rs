@@ -15,7 +15,6 @@ pub mod entries;
 mod sockets;
 mod table;
 
-use std::env;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -23,6 +22,7 @@ use std::time::{Duration, Instant};
 use self::case::{Case, Contender, OURS, with_spinning};
 use self::child::Entry;
 use self::entries::Keys;
+use crate::built;
 use crate::case::Placement;
 use crate::error::RunError;
 use crate::place;
@@ -115,16 +115,7 @@ fn has(only: &Only, contender: &Contender, case: Case) -> bool {
 
 /// Returns why a peer is skipped.
 fn missing(contender: &Contender) -> Option<String> {
-    let [program, package] = contender.package?;
-    let path = env::var_os("PATH").unwrap_or_default();
-    let there = env::split_paths(&path).any(|folder| folder.join(program).is_file());
-    (!there).then(|| {
-        format!(
-            "{} takes no part: no {program} is on the path; install it (Debian: apt-get \
-            install {package})",
-            contender.store
-        )
-    })
+    built::absent(contender.store, contender.package?)
 }
 
 /// Starts the stores, each with its client, which fills it.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use crate::built::{self, PeersError};
+use crate::case::Mode;
 use crate::peers::Peer;
 use crate::programs::Programs;
 use crate::pvm::case::Case as TaskCase;
@@ -39,7 +40,7 @@ pub enum Case {
     /// from the request to the answer.
     Move,
     /// A connection without calls. The figure is the processor time of both sides, in nanoseconds
-    /// per second.
+    /// per second, with that of the processes that the system needs.
     Idle,
 }
 
@@ -130,6 +131,17 @@ pub enum Program {
     Own,
     /// `upcall-host-peers`, which has the heavy dependencies.
     Peers,
+    /// `upcall-openmpi`. Open MPI's own command starts both sides together.
+    OpenMpi,
+}
+
+/// How long a system's processes live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lives {
+    /// As long as the run. They sleep while other systems have their turns.
+    Run,
+    /// For one turn. They poll as long as they live, which would slow the turns of others.
+    Turn,
 }
 
 /// A system's server and client.
@@ -137,8 +149,20 @@ pub enum Program {
 pub struct Served {
     /// The program that contains them.
     pub program: Program,
-    /// Port of the server.
+    /// Port of the server. Open MPI chooses its ports itself.
     pub port: u16,
+    /// A program on the path that the server starts, and Debian's package of it.
+    pub daemon: Option<[&'static str; 2]>,
+}
+
+impl Served {
+    /// Returns how long the processes live.
+    pub fn lives(self) -> Lives {
+        match self.program {
+            Program::Own | Program::Peers => Lives::Run,
+            Program::OpenMpi => Lives::Turn,
+        }
+    }
 }
 
 /// A system that is measured.
@@ -155,7 +179,7 @@ pub struct Contender {
 }
 
 const fn served(program: Program, port: u16) -> Option<Served> {
-    Some(Served { program, port })
+    Some(Served { program, port, daemon: None })
 }
 
 /// The least that the same bytes take: bare TCP for small calls, and rustls over it with the same
@@ -175,12 +199,28 @@ pub const UPCALL: Contender = Contender {
     lacks: &[],
 };
 
-/// The cases of groups, of which the peers have none.
+/// The cases of groups. The peers for calls have none.
 const MESSAGES: [Case; 3] = [Case::MessageRound, Case::Message8, Case::Message64k];
 
-/// The peers. `capnproto` is in the clear, so nothing of it can be resumed. PVM's messages go
-/// through its daemons, or from task to task.
-pub const PEERS: [Contender; 5] = [
+/// The cases of calls and of their connections.
+const CALLS: [Case; 6] =
+    [Case::Null, Case::SmallAlone, Case::SmallBesideLarge, Case::In1m, Case::Connect, Case::Resume];
+
+/// NATS. Its broker takes messages of at most 64 MiB, and its client keeps no tickets.
+const NATS: Contender = Contender {
+    name: "nats",
+    served: Some(Served {
+        program: Program::Peers,
+        port: 7760,
+        daemon: Some(["nats-server", "nats-server"]),
+    }),
+    tasks: None,
+    lacks: &[Case::SmallAlone, Case::SmallBesideLarge, Case::Resume],
+};
+
+/// The peers. `capnproto` is in the clear, so nothing of it can be resumed. `openmpi` has messages
+/// only, in the clear as well. PVM's messages go through its daemons, or from task to task.
+pub const PEERS: [Contender; 7] = [
     Contender { name: "grpc", served: served(Program::Peers, 7720), tasks: None, lacks: &MESSAGES },
     Contender { name: "wrpc", served: served(Program::Peers, 7750), tasks: None, lacks: &MESSAGES },
     Contender {
@@ -188,6 +228,13 @@ pub const PEERS: [Contender; 5] = [
         served: served(Program::Peers, 7730),
         tasks: None,
         lacks: &[Case::Resume, MESSAGES[0], MESSAGES[1], MESSAGES[2]],
+    },
+    NATS,
+    Contender {
+        name: "openmpi",
+        served: served(Program::OpenMpi, 7770),
+        tasks: None,
+        lacks: &CALLS,
     },
     pvm("pvm", false),
     pvm("pvm-direct", true),
@@ -203,6 +250,14 @@ impl Contender {
         let runs =
             if case.tasks().is_some() { self.tasks.is_some() } else { self.served.is_some() };
         runs && !self.lacks.contains(&case)
+    }
+
+    /// Returns how it waits.
+    pub fn mode(&self) -> Mode {
+        match self.served.map(Served::lives) {
+            Some(Lives::Turn) => Mode::Polling,
+            Some(Lives::Run) | None => Mode::Parked,
+        }
     }
 }
 
@@ -226,6 +281,7 @@ pub(super) fn programs(
     let build = |program| match program {
         Program::Own => Ok(own.to_owned()),
         Program::Peers => built::host_peers(own),
+        Program::OpenMpi => built::open_mpi(own),
     };
     Programs::of(contenders, |(name, served)| (served.program, name), build, |_, _| true)
 }
@@ -243,6 +299,13 @@ mod tests {
     }
 
     #[test]
+    fn systems_that_poll_live_for_a_turn() {
+        let all = [LIMIT, UPCALL].into_iter().chain(PEERS);
+        let polling = all.filter(|one| one.mode() == Mode::Polling).map(|one| one.name);
+        assert_eq!(polling.collect::<Vec<_>>(), ["openmpi"]);
+    }
+
+    #[test]
     fn tasks_run_by_upcall_and_by_pvm_and_move_by_upcall_only() {
         let names = |case: Case| {
             let all = [LIMIT, UPCALL].into_iter().chain(PEERS);
@@ -250,7 +313,13 @@ mod tests {
         };
         assert_eq!(names(Case::PvmRing), ["upcall", "pvm", "pvm-direct"]);
         assert_eq!(names(Case::Move), ["upcall"]);
-        assert_eq!(names(Case::Null), ["limit", "upcall", "grpc", "wrpc", "capnproto"]);
+        assert_eq!(names(Case::Null), ["limit", "upcall", "grpc", "wrpc", "capnproto", "nats"]);
+        for case in MESSAGES {
+            let limit = if case == Case::Message8 { &[][..] } else { &["limit"] };
+            assert_eq!(names(case), [limit, &["upcall", "nats", "openmpi"]].concat(), "{case}");
+        }
+        let idle = ["upcall", "grpc", "wrpc", "capnproto", "nats", "openmpi"];
+        assert_eq!(names(Case::Idle), idle);
         let of_tasks = Case::ALL.into_iter().filter_map(|case| Some((case.name(), case.tasks()?)));
         assert!(of_tasks.inspect(|(name, of)| assert!(name.ends_with(&of.name()))).count() == 3);
     }

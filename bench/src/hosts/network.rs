@@ -4,15 +4,22 @@
 //! of a killed run are removed when the next run begins.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{fs, io};
 
 /// The addresses of the client's host and the server's.
 pub const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 
+/// The device that leads to the other host, on both hosts.
+pub const DEVICE: &str = "eth0";
+
 /// Prefix of the names of namespaces. The harness's process id and a number follow.
 const PREFIX: &str = "upcall-bench-";
+
+/// Folder in which the command `ip` keeps namespaces.
+const FOLDER: &str = "/run/netns";
 
 /// Chooses CUBIC, Linux's default, to control congestion. A machine may have another default, as
 /// BBR. That paces packets by timers, which cost much in a virtual machine.
@@ -57,12 +64,12 @@ impl Network {
             ip(["netns", "add", name])?;
             ip(["netns", "exec", name, "sh", "-c", CONTROL])?;
         }
-        let pair = ["type", "veth", "peer", "name", "eth0", "netns", server];
-        ip(["-n", client, "link", "add", "eth0"].into_iter().chain(pair))?;
+        let pair = ["type", "veth", "peer", "name", DEVICE, "netns", server];
+        ip(["-n", client, "link", "add", DEVICE].into_iter().chain(pair))?;
         for (name, address) in network.names.iter().zip(ADDRESSES) {
-            ip(["-n", name, "address", "add", &format!("{address}/24"), "dev", "eth0"])?;
+            ip(["-n", name, "address", "add", &format!("{address}/24"), "dev", DEVICE])?;
             ip(["-n", name, "link", "set", "lo", "up"])?;
-            ip(["-n", name, "link", "set", "eth0", "up"])?;
+            ip(["-n", name, "link", "set", DEVICE, "up"])?;
         }
         Ok(network)
     }
@@ -74,6 +81,30 @@ impl Network {
         command.args(["netns", "exec", &self.names[side as usize]]).arg(program);
         command
     }
+
+    /// Returns the host of a process; `None` if the process has ended, or is on neither.
+    pub fn side(&self, process: u32) -> Option<Side> {
+        let namespace = |path: String| {
+            fs::metadata(path).map(|namespace| (namespace.dev(), namespace.ino())).ok()
+        };
+        let own = namespace(format!("/proc/{process}/ns/net"))?;
+        let of = |side: Side| namespace(format!("{FOLDER}/{}", self.names[side as usize]));
+        [Side::Client, Side::Server].into_iter().find(|&side| of(side) == Some(own))
+    }
+}
+
+/// Folder of a host's identity, in the run's folder.
+pub fn identity(dir: &Path, side: Side) -> PathBuf {
+    dir.join(format!("identity-{}", side.name()))
+}
+
+/// Sets a command's environment: each host has its identity and its names for itself, in the run's
+/// folder. Without a backtrace the reason of an error is the last line.
+pub fn surround(command: &mut Command, side: Side, dir: &Path) {
+    command
+        .env("UPCALL_HOSTS", identity(dir, side))
+        .env("UPCALL_DIR", dir.join(format!("names-{}", side.name())))
+        .env("RUST_BACKTRACE", "0");
 }
 
 impl Drop for Network {
@@ -85,7 +116,7 @@ impl Drop for Network {
 
 /// Removes the namespaces of killed runs.
 fn forget_the_dead() {
-    let all = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let all = fs::read_dir(FOLDER).into_iter().flatten().flatten();
     for name in all.filter_map(|entry| entry.file_name().into_string().ok()) {
         if harness(&name).is_some_and(|id| !Path::new("/proc").join(id.to_string()).exists()) {
             drop(ip(["netns", "del", &name]));

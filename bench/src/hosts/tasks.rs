@@ -1,21 +1,19 @@
 //! PVM's tasks on both hosts, by Upcall and by Debian's PVM.
 //!
 //! The programs are those of the suite `pvm`. The first task is on the client's host, and the tasks
-//! of a ring are on each host in turn. A script in place of `ssh` and `rsh` starts the processes of
-//! the server's host there, on its processor. Each turn starts its own tasks; PVM's daemons stay.
+//! of a ring are on each host in turn. A script ([`There`]) starts the processes of the server's
+//! host. Each turn starts its own tasks; PVM's daemons stay.
 //!
 //! The daemon of the client's host is the first process of a namespace of processes, to which all
 //! that the two daemons start belongs. So none of it outlives the harness.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use super::case::Contender;
-use super::network::{ADDRESSES, Network, Side};
-use super::surround;
+use super::network::{ADDRESSES, Network, Side, surround};
+use super::there::There;
 use crate::case::{Mode, Placement};
 use crate::error::RunError;
 use crate::process::ChildError;
@@ -38,7 +36,7 @@ pub(super) struct Tasks<'a> {
     /// Those that have a program.
     contenders: Vec<contender::Contender>,
     /// The script that runs a command on the server's host.
-    script: PathBuf,
+    there: &'a There,
     /// PVM's virtual machine, if it is running.
     machine: Option<Machine>,
     /// Approximate duration of a turn's measurement.
@@ -55,6 +53,7 @@ impl<'a> Tasks<'a> {
         contenders: &[Contender],
         upcall: &'a Path,
         network: &'a Network,
+        there: &'a There,
         run: &mut Run<'_>,
     ) -> Result<Tasks<'a>, RunError> {
         let (placement, mode) = (Placement::TwoCores, Mode::Parked);
@@ -65,11 +64,8 @@ impl<'a> Tasks<'a> {
         let programs = Programs::of(&mut contenders, run.exe, run.dir)?;
         run.report.notes.extend(programs.notes.iter().cloned());
         run.report.failures.extend(programs.failures.iter().cloned());
-        let script = run.dir.join("there");
-        write_script(&script, network, run)
-            .map_err(|error| RunError::File { path: script.clone(), error })?;
         let time = Duration::from_millis(if run.quick { 20 } else { 300 });
-        Ok(Tasks { upcall, network, programs, contenders, script, machine: None, time })
+        Ok(Tasks { upcall, network, programs, contenders, there, machine: None, time })
     }
 
     /// Runs a turn of the contender with this name; `None` if it takes no part.
@@ -122,13 +118,13 @@ impl<'a> Tasks<'a> {
                 command.args(["pvm", "run", "--place=interleave"]);
                 let [own, other] = ADDRESSES;
                 command.args(["--host", other, "--rendezvous", &format!("{own}:{PORT}")]);
-                // The words of --with are separated by spaces, which the folder's path may have.
-                command.args(["--with", "./there {host}"]).current_dir(run.dir);
+                let with = format!("{} {{host}}", There::RELATIVE);
+                command.args(["--with", &with]).current_dir(run.dir);
                 command.arg("--upcall").arg(self.upcall).arg(program).args(words);
                 command
             }
         };
-        surround(&mut command, Side::Client, run);
+        surround(&mut command, Side::Client, run.dir);
         Ok(command)
     }
 
@@ -144,52 +140,7 @@ impl<'a> Tasks<'a> {
             command.args(["--pid", "--fork", "--kill-child"]).arg(program);
             command
         };
-        let span = Span::Two { addresses: ADDRESSES, rsh: &self.script };
+        let span = Span::Two { addresses: ADDRESSES, rsh: self.there.path() };
         Machine::start(daemon, span, programs, &run.dir.join("pvm-here"), run.interrupted)
-    }
-}
-
-/// Writes the script, and makes the folder of the daemon that it starts.
-fn write_script(script: &Path, network: &Network, run: &Run<'_>) -> std::io::Result<()> {
-    let folder = script.with_file_name("pvm-there");
-    fs::create_dir_all(&folder)?;
-    let mut command = network.command(Side::Server, Path::new("taskset"));
-    command.args(["-c", &run.other(Placement::TwoCores).to_string()]);
-    surround(&mut command, Side::Server, run);
-    command.env("PVM_TMP", folder);
-    fs::write(script, script_of(&command))?;
-    fs::set_permissions(script, fs::Permissions::from_mode(0o700))
-}
-
-/// Returns a script with the arguments HOST COMMAND …, which passes the command to another one, as
-/// `ssh` does.
-fn script_of(command: &Command) -> String {
-    let quoted =
-        |text: &std::ffi::OsStr| format!("'{}'", text.to_string_lossy().replace('\'', r"'\''"));
-    let words = [command.get_program()].into_iter().chain(command.get_args()).map(quoted);
-    let words = words.collect::<Vec<_>>().join(" ");
-    let variables = command.get_envs().filter_map(|(name, value)| {
-        Some(format!("export {}={}\n", name.to_string_lossy(), quoted(value?)))
-    });
-    let variables = variables.collect::<String>();
-    format!("#!/bin/sh\nshift\n{variables}exec {words} sh -c \"exec $*\"\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_command_is_passed_on_with_its_words_and_variables() {
-        let dir = std::env::temp_dir().join(format!("upcall-hosts-tasks-{}", std::process::id()));
-        let mut other = Command::new("env");
-        other.arg("WORD=it's one").env("UPCALL_THERE", "a b");
-        fs::write(&dir, script_of(&other)).unwrap();
-        let asked = "printenv WORD UPCALL_THERE";
-        for words in [vec![asked], asked.split(' ').collect()] {
-            let output = Command::new("sh").arg(&dir).arg("host").args(words).output().unwrap();
-            assert_eq!(String::from_utf8_lossy(&output.stdout), "it's one\na b\n", "{output:?}");
-        }
-        fs::remove_file(dir).unwrap();
     }
 }

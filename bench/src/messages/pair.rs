@@ -15,6 +15,7 @@ use super::case::Case;
 use super::child::{MEMORY, Processes, Side};
 use super::contender::{Contender, Program};
 use super::raw;
+use crate::built::ORTERUN;
 use crate::case::Placement;
 use crate::found::Found;
 use crate::pair::{remove_shared_memory, shared_memory_prefix};
@@ -26,9 +27,6 @@ const START: Duration = Duration::from_secs(20);
 const END: Duration = Duration::from_secs(5);
 /// Maximum time for a command beyond its requested duration.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// The command by which Open MPI starts processes. No other package has a command of this name.
-const ORTERUN: &str = "orterun";
 
 /// The pair to start.
 #[derive(Debug, Clone)]

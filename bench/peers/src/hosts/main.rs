@@ -17,6 +17,7 @@ mod certificates;
 #[path = "../grpc.rs"]
 #[allow(dead_code)]
 mod grpc;
+mod over_nats;
 mod over_quic;
 mod over_tcp;
 mod over_tls;
@@ -25,16 +26,21 @@ use std::process::ExitCode;
 
 use upcall_bench::hosts::child::{Entry, child_main};
 
-const SYSTEMS: [Entry; 3] = [
+const SYSTEMS: [Entry; 4] = [
     Entry::of::<over_tls::Grpc>(),
     Entry::of::<over_quic::Wrpc>(),
     Entry::of::<over_tcp::CapnProto>(),
+    Entry::of::<over_nats::Nats>(),
 ];
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
     match args.next() {
         Some(first) if first == "bench-hosts" => child_main(args, &SYSTEMS),
+        Some(first) if first == over_nats::BROKER => {
+            eprintln!("{}", over_nats::broker(args));
+            ExitCode::FAILURE
+        }
         _ => {
             eprintln!("upcall-host-peers is run by `upcall-bench hosts`");
             ExitCode::FAILURE

@@ -1,17 +1,21 @@
-//! `upcall-openmpi`: Open MPI's blocking sends and receives in shared memory, behind the child
-//! protocol of the suite `messages`. The calls to the library are in `messages/open_mpi.c`. The
-//! harness starts both sides with `orterun`, the sender as the first process.
+//! `upcall-openmpi`: Open MPI's blocking sends and receives, behind the child protocols of the
+//! suites `messages`, in shared memory, and `hosts`, over TCP. The calls to the library are in
+//! `messages/open_mpi.c`. The harness starts both sides with `orterun`, the sender, or the client,
+//! as the first process.
 
 // Calls to and from C; each has its justification.
 #![allow(unsafe_code)]
 
 mod foreign;
+#[path = "../hosts/over_mpi.rs"]
+mod over_mpi;
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::process::ExitCode;
 use std::ptr;
 
 use upcall_bench::child::Outcome;
+use upcall_bench::hosts;
 use upcall_bench::messages::child::{End, Entry, Handler, Place, Side, System, child_main};
 
 /// The functions of `messages/open_mpi.c`.
@@ -37,11 +41,7 @@ impl System for OpenMpi {
     type End = Rank;
 
     fn join(place: &Place) -> Outcome<Rank> {
-        // SAFETY: only this thread of the process calls the library, and it makes this call once,
-        // before all others.
-        let wrong = unsafe { c::upcall_mpi_join(if place.side == Side::Sender { 0 } else { 1 }) };
-        // SAFETY: the text is valid until the next call.
-        unsafe { foreign::outcome(wrong) }.map(|()| Rank(()))
+        Rank::join(if place.side == Side::Sender { 0 } else { 1 })
     }
 }
 
@@ -49,6 +49,15 @@ impl System for OpenMpi {
 struct Rank(());
 
 impl Rank {
+    /// Joins as the first or the second process. A process calls this once.
+    fn join(rank: c_int) -> Outcome<Rank> {
+        // SAFETY: only this thread of the process calls the library, and it makes this call once,
+        // before all others.
+        let wrong = unsafe { c::upcall_mpi_join(rank) };
+        // SAFETY: the text is valid until the next call.
+        unsafe { foreign::outcome(wrong) }.map(|()| Rank(()))
+    }
+
     #[inline(always)]
     fn send(&mut self, handler: u16, data: *const c_void, len: usize) -> Outcome<()> {
         // SAFETY: the process has joined; both callers below pass `len` bytes at `data`, which is
@@ -91,8 +100,14 @@ fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
     match args.next() {
         Some(first) if first == "bench-messages" => child_main(args, &[Entry::of::<OpenMpi>()]),
+        Some(first) if first == "bench-hosts" => {
+            hosts::child::child_main(args, &[hosts::child::Entry::of::<over_mpi::OpenMpi>()])
+        }
         _ => {
-            eprintln!("upcall-openmpi is run by `upcall-bench messages` with --peers openmpi");
+            eprintln!(
+                "upcall-openmpi is run by `upcall-bench messages` and `upcall-bench hosts` with \
+                --peers openmpi"
+            );
             ExitCode::FAILURE
         }
     }
