@@ -1,33 +1,34 @@
 //! `upcall ls`: the servers of this user, of all users, or on other machines, and their exports.
 
+mod far;
+
+use self::far::{ObjectRow, objects_table};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::expect::ExpectArgs;
 use crate::output::{
     Columns, FAINT, STRONG, cell, counted, line, note, print, print_json, println, report_all,
 };
-use crate::servers::{
-    LeftBehind, Silence, SilentServer, SilentServers, ask_all, ask_within, note_left,
-};
+use crate::servers::{LeftBehind, Silence, SilentServer, SilentServers, ask_all, note_left};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use upcall::BindError;
 use upcall::directory::{self, Exported, Peer};
 use upcall::policy;
-use upcall_net::identity::{HostName, HostStore, PeerRole};
 
 /// Lists servers: names, interfaces, processes, numbers of clients.
 ///
 /// Without an address, lists the servers in this user's folder of names (docs/reference/names.md),
 /// and names the shared objects there, which `upcall stat --objects` lists.
-/// With addresses, lists what the servers there export to clients from other machines; their
-/// processes are not known here. With `--hosts`, lists the servers of trusted hosts as well, at the
-/// addresses that `upcall host trust --address` has set.
+/// With addresses, lists what the servers there export to clients from other machines, and the
+/// shared objects of homes there that this user may invoke. Their processes are not known here.
+/// With `--hosts`, lists those of trusted hosts as well, at the addresses that `upcall host trust
+/// --address` has set.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{JSON}"))]
 #[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
 pub struct LsArgs {
-    /// Addresses of servers on other machines, `tcp://HOST:PORT`.
+    /// Addresses of servers, or of homes of objects, on other machines, `tcp://HOST:PORT`.
     #[arg(value_name = "ADDRESS")]
     servers: Vec<String>,
     /// Show each interface's procedures with their types.
@@ -36,12 +37,12 @@ pub struct LsArgs {
     /// List the servers in all folders of names that this user can see, with user and folder.
     #[arg(short, long, conflicts_with = "servers")]
     all: bool,
-    /// List the servers of all trusted hosts as well, at their addresses.
+    /// List the servers and objects of all trusted hosts as well, at their addresses.
     #[arg(long, conflicts_with_all = ["servers", "names"])]
     hosts: bool,
     #[command(flatten)]
     expect: ExpectArgs,
-    /// Print a JSON array with one object for each export.
+    /// Print a JSON array with one object for each export, and for each shared object.
     #[arg(long, conflicts_with = "names")]
     json: bool,
     /// Print only names, one on each line; asks no server.
@@ -61,7 +62,8 @@ Examples:
 const JSON: &str = "\
 JSON: an array of objects with the keys name, interface, clients (bound now), procedures (pairs of
 name and signature); for servers on this machine, pid, program, user and folder; and for servers
-that `--hosts` finds, host.";
+that `--hosts` finds, host. After these, shared objects with the keys name, shape (of the type, as
+in references), operations (their number; absent if the home runs none now), and host.";
 
 #[derive(Serialize)]
 struct LsRow {
@@ -75,6 +77,14 @@ struct LsRow {
     host: Option<String>,
     clients: u32,
     procedures: Vec<(String, String)>,
+}
+
+/// A row as JSON.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Shown<'a> {
+    Export(&'a LsRow),
+    Object(&'a ObjectRow),
 }
 
 /// The place of a server on this machine.
@@ -110,6 +120,8 @@ impl Here {
 #[derive(Default)]
 struct Listing {
     rows: Vec<LsRow>,
+    /// The objects of homes on other machines.
+    objects: Vec<ObjectRow>,
     silent: Vec<CommandError>,
     /// What servers of other users have left that have ended.
     left: Vec<LeftBehind>,
@@ -279,54 +291,6 @@ impl Listing {
             note(format_args!("{servers} of other users did not let this user list exports"));
         }
     }
-
-    /// The servers at addresses of other machines.
-    fn of_addresses(servers: &[String]) -> Self {
-        let mut listing = Self::default();
-        for server in servers {
-            match directory::list_far(server) {
-                Ok(exports) => listing.add_far(server, None, exports),
-                Err(error) => listing.silent.push(error.into()),
-            }
-        }
-        listing
-    }
-
-    /// Adds what a server on another machine exports.
-    fn add_far(&mut self, server: &str, host: Option<&HostName>, exports: Vec<Exported>) {
-        self.rows.extend(exports.into_iter().map(|exported| {
-            let row = LsRow::new(exported, None);
-            let name = format!("{}/{}", server.trim_end_matches('/'), row.name);
-            LsRow { name, host: host.map(HostName::to_string), ..row }
-        }));
-    }
-
-    /// Adds the servers of trusted hosts, which are asked at the same time.
-    fn ask_hosts(&mut self) -> Result<(), CommandError> {
-        let list = HostStore::find()?.list()?;
-        let serving = list.hosts().filter(|host| host.may.allows(PeerRole::Server));
-        let (known, unknown): (Vec<_>, Vec<_>) =
-            serving.partition(|host| !host.addresses.is_empty());
-        let servers: Vec<_> = known
-            .iter()
-            .flat_map(|host| host.addresses.iter().map(|at| (host.name.clone(), at.port())))
-            .map(|(name, port)| (format!("tcp://{name}:{port}"), name))
-            .collect();
-        let questions = servers.iter().map(|(server, _)| server.clone()).collect();
-        let answers = ask_within(TIME_FOR_OTHERS, questions, directory::list_far);
-        for ((server, host), answer) in servers.iter().zip(answers) {
-            match answer {
-                Some(Ok(exports)) => self.add_far(server, Some(host), exports),
-                Some(Err(error)) => self.silent.push(error.into()),
-                None => self.silent.push(CommandError::new(
-                    Exit::Deadline,
-                    format_args!("{server} did not answer within {} s", TIME_FOR_OTHERS.as_secs()),
-                )),
-            }
-        }
-        self.without_address = unknown.iter().map(|host| host.name.to_string()).collect();
-        Ok(())
-    }
 }
 
 /// The folders that the command lists.
@@ -358,17 +322,24 @@ pub fn run(args: &LsArgs) -> CommandResult {
         let folder = |row: &LsRow| row.here.as_ref().map(|here| here.folder.clone());
         (&a.name, folder(a)).cmp(&(&b.name, folder(b)))
     });
-    let rows = &listing.rows;
+    listing.objects.sort_by(|a, b| a.name.cmp(&b.name));
+    let (rows, objects) = (&listing.rows, &listing.objects);
+    let tables = [
+        (!rows.is_empty()).then(|| table(rows, args.procedures, args.all)),
+        (!objects.is_empty()).then(|| objects_table(objects)),
+    ];
+    let tables: Vec<String> = tables.into_iter().flatten().collect();
     if args.json {
-        print_json(rows)?;
-    } else if !rows.is_empty() {
-        print(table(rows, args.procedures, args.all))?;
+        let rows = rows.iter().map(Shown::Export);
+        print_json(&rows.chain(objects.iter().map(Shown::Object)).collect::<Vec<_>>())?;
+    } else if !tables.is_empty() {
+        print(tables.join("\n"))?;
     } else if listing.silent.is_empty() {
         println(format_args!("{FAINT}{}{FAINT:#}", nothing(args)?))?;
     }
     listing.note();
     if !args.json && args.servers.is_empty() {
-        objects().iter().for_each(note);
+        own_objects().iter().for_each(note);
     }
     Ok(report_all(&listing.silent))
 }
@@ -379,7 +350,7 @@ const MOST_OBJECTS: usize = 8;
 
 /// Names the shared objects in the folder of this process, and the command that lists them. `None`
 /// if there are none.
-fn objects() -> Option<String> {
+fn own_objects() -> Option<String> {
     let all = upcall_directory::names::objects();
     if all.is_empty() {
         return None;

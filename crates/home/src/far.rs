@@ -24,6 +24,7 @@ pub(crate) mod client;
 pub(crate) mod gate;
 pub(crate) mod guest;
 pub(crate) mod lanes;
+pub(crate) mod list;
 pub(crate) mod place;
 
 use crate::lane::LONGEST;
@@ -43,6 +44,10 @@ pub(crate) const MOST_ASKED: usize = 1024;
 
 /// Maximum length of a reply, in bytes: a result, or an error with a text.
 pub(crate) const MOST_REPLY: usize = LONGEST;
+
+/// Maximum number of objects at which a home looks for one request for a list. The next request
+/// continues behind them.
+pub(crate) const PAGE: usize = 256;
 
 /// The number in the header of a request to a home. Requests to servers of procedures have others.
 pub(crate) const OBJECTS: u16 = 0x0b1e;
@@ -72,6 +77,8 @@ pub(crate) enum HomeRequest<'a> {
     Bind { version: u32, name: &'a str, shape: u64 },
     /// The binding in the header is not needed any more. It has no answer.
     Unbind,
+    /// Asks for the objects behind the one with this key, or for the first ones.
+    List { version: u32, after: Option<u64> },
 }
 
 /// The home's answer.
@@ -85,6 +92,19 @@ pub(crate) enum HomeReply {
     Absent,
     /// The home refuses, for this reason.
     No(String),
+    /// Objects that the guest may invoke, and the key behind which the list goes on.
+    Listed { objects: Vec<ListedObject>, next: Option<u64> },
+}
+
+/// An object of a home on another host, as [`objects_at`](crate::objects_at) lists it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedObject {
+    /// The name by which it is found there.
+    pub name: String,
+    /// The number that stands for its type in references.
+    pub shape: u64,
+    /// Number of operations that its home runs for others; `None` if it runs none now.
+    pub operations: Option<u32>,
 }
 
 /// The header of a request.
@@ -138,6 +158,7 @@ mod tests {
             packed(&HomeRequest::Open { version: VERSION, name: "object", shape: u64::MAX }),
             packed(&HomeRequest::Bind { version: VERSION, name: "", shape: 0 }),
             packed(&HomeRequest::Unbind),
+            packed(&HomeRequest::List { version: VERSION, after: Some(7) }),
         ];
         let mut read = 0;
         for bytes in bent(&requests) {
@@ -148,7 +169,9 @@ mod tests {
             }
         }
         let operations = vec![("add".into(), OperationKind::Short); 3];
+        let listed = ListedObject { name: "object".into(), shape: 7, operations: Some(2) };
         let replies = [
+            packed(&HomeReply::Listed { objects: vec![listed; 3], next: Some(9) }),
             packed(&HomeReply::Found { place: Some(7) }),
             packed(&HomeReply::Bound { operations }),
             packed(&HomeReply::Absent),

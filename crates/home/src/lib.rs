@@ -70,6 +70,8 @@ pub use account::Counts;
 pub use builder::HomeBuilder;
 pub use error::{AccessError, CreateError, FindError, NotAnObject};
 pub use failure::InvokeError;
+pub use far::ListedObject;
+pub use far::list::objects_at;
 pub use finder::Finder;
 pub use handle::Handle;
 pub use homed::{Homed, Making};

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use upcall_home::{
     AccessError, Asked, CreateError, DataError, Errand, Errands, FindError, Grant, HomeBuilder,
     Homed, InvokeError, Kept, List, Operation, Operations, Place, Promise, Text, Verdict,
+    objects_at,
 };
 
 fn at(home: &Homed<u64>) -> String {
@@ -218,6 +219,29 @@ fn each_object_decides_by_its_policy() {
     // Other objects are served by the same thread.
     let fine = Homed::<u64>::create(&name("fine")).listen(&address).with(|_| Ok(())).unwrap();
     assert!(Homed::<u64>::find(&at(&fine)).is_ok());
+}
+
+#[test]
+fn the_objects_at_an_address_are_listed_to_guests_that_may_invoke_them() {
+    let served = Way::Link.create("listed-served");
+    let _served = served.serve_in_background(operations()).unwrap();
+    let address = served.addresses()[0].to_string();
+    let make = |of: &str| Homed::<u64>::create(&name(of)).listen(&address);
+    let idle = make("listed-idle").with(|_| Ok(())).unwrap();
+    let refuses = make("listed-refuses").policy(|_| Err("it admits no guest".into()));
+    let _refuses = refuses.with(|_| Ok(())).unwrap();
+    let panics = make("listed-panics").policy(|_| panic!("as it was asked for"));
+    let _panics = panics.with(|_| Ok(())).unwrap();
+    let list = || {
+        let all = objects_at(&format!("tcp://{address}")).unwrap();
+        all.into_iter().map(|object| (object.name, object.operations.is_some())).collect::<Vec<_>>()
+    };
+    assert_eq!(list(), [(name("listed-idle"), false), (name("listed-served"), true)]);
+    drop(idle);
+    assert_eq!(list(), [(name("listed-served"), true)]);
+    for bad in ["tcp://", "127.0.0.1:7000", "tcp://127.0.0.1:7000/name"] {
+        assert!(matches!(objects_at(bad), Err(FindError::Name(_))), "{bad}");
+    }
 }
 
 #[test]

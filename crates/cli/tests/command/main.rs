@@ -136,6 +136,30 @@ fn ls_and_call_on_another_machine() {
     }
 }
 
+/// Objects on another machine are listed to users that may invoke them.
+#[test]
+fn ls_lists_the_objects_at_an_address() {
+    let place = Place::new();
+    let (home, address) = place.program("far home");
+    let (server, other) = place.program("serve");
+    let here = Place::new();
+    let [at, of_server] = [&address, &other].map(|address| format!("tcp://{address}"));
+    let (done, said, error) = here.run(&["ls", &at]);
+    let name = format!("{at}/hits");
+    assert!(done && said.starts_with("OBJECT") && said.contains(&name), "{said}{error}");
+    assert!(!said.contains("secret") && error.is_empty(), "{said}{error}");
+    let list = here.json(&["ls", "--json", &of_server, &at]);
+    let names = [format!("{of_server}/far"), name];
+    assert_eq!(list.as_array().map(Vec::len), Some(2), "{list}");
+    assert_eq!([&list[0]["name"], &list[1]["name"]], names.each_ref().map(|name| name.as_str()));
+    assert_eq!(list[1]["shape"].as_str().map(str::len), Some(16), "{list}");
+    let (done, said, error) = here.run(&["ls", &of_server, &at]);
+    assert!(done && names.iter().all(|name| said.contains(name)), "{said}{error}");
+    drop((home, server));
+    let (done, said, error) = here.run(&["ls", &at]);
+    assert!(!done && error.contains("is it started"), "{said}{error}");
+}
+
 /// A server counts local and remote calls, and the command shows them on any machine.
 #[test]
 fn stat_tells_local_and_remote_calls() {

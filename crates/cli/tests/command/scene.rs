@@ -217,6 +217,18 @@ pub fn program() {
             let _ = std::io::stdin().read(&mut [0]);
             drop(home);
         }
+        // One of its objects admits no guest.
+        Ok("far home") => {
+            use upcall::home::Homed;
+            let making = Homed::<u64>::create("hits").listen("127.0.0.1:0");
+            let hits = making.with(|_| Ok(())).expect("an object");
+            let address = hits.addresses()[0].to_string();
+            let making = Homed::<u64>::create("secret").listen(&address);
+            let secret = making.policy(|_| Err("it admits no guest".into())).with(|_| Ok(()));
+            println!("\nlistens {address}");
+            let _ = std::io::stdin().read(&mut [0]);
+            drop((hits, secret));
+        }
         Ok("math") => serve(upcall::Server::new().export("math", math())),
         // A server that has called another one, on this machine once and by an address three times.
         Ok(what) if what.starts_with("relay ") => {

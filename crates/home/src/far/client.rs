@@ -69,7 +69,7 @@ struct BoundObject {
 }
 
 /// A link to a home, shared by the handles of this process.
-struct FarHome {
+pub(super) struct FarHome {
     caller: Arc<NetworkCaller>,
     /// The home's user, if it is on this host. The kernel knows it only while the link is open.
     user: Option<u32>,
@@ -77,11 +77,11 @@ struct FarHome {
 }
 
 /// The answer to the first request for an object.
-struct FirstAnswer {
+pub(super) struct FirstAnswer {
     home: Arc<FarHome>,
     /// The number of the request.
     id: u32,
-    answer: Result<HomeReply, FindError>,
+    pub(super) answer: Result<HomeReply, FindError>,
 }
 
 /// The home's address as the program gave it, the time after which it is lost, and the kind of
@@ -140,7 +140,7 @@ impl FarHome {
     ///
     /// A home that has ended may not be known to have ended. So a link that turns out to be closed
     /// is followed by a new one, to the next home at the address.
-    fn first(
+    pub(super) fn first(
         at: &FarName,
         text: &str,
         terms: &FindTerms,
@@ -393,7 +393,7 @@ impl FarObject {
     }
 }
 
-fn unexpected(text: &str) -> FindError {
+pub(super) fn unexpected(text: &str) -> FindError {
     FindError::Unreachable { name: text.into(), why: "its answer is of an unexpected kind".into() }
 }
 

@@ -4,7 +4,7 @@
 //! last of them.
 
 use super::guest::{ChargedGuest, LinkGuest, Reached};
-use super::{HomeReply, WINDOW, body};
+use super::{HomeReply, ListedObject, PAGE, WINDOW, body};
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -36,6 +36,9 @@ struct ReachedObject {
     key: u64,
     object: Weak<dyn Reached>,
 }
+
+/// An object, and the name by which guests find it.
+type FoundObject = (String, Arc<dyn Reached>);
 
 impl fmt::Debug for ObjectGate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -92,6 +95,35 @@ impl ObjectGate {
         let gone = if left { objects.remove(name) } else { None };
         drop(objects);
         drop(gone);
+    }
+
+    /// The objects that this guest may invoke, among the next [`PAGE`] objects behind a key. Others
+    /// are passed over.
+    ///
+    /// So a list costs the thread of links little at a time, and an answer has a bounded length.
+    pub(super) fn page(&self, guest: &Peer, after: Option<u64>) -> HomeReply {
+        let (next, there) = self.behind(after);
+        let objects = there.into_iter().filter_map(|(name, object)| {
+            let shape = object.shape();
+            object.admits(guest, shape).ok()?;
+            let operations = object.desk().map(|desk| desk.names.len() as u32);
+            Some(ListedObject { name, shape, operations })
+        });
+        HomeReply::Listed { objects: objects.collect(), next }
+    }
+
+    /// The next objects behind a key, and the last of their keys if more follow.
+    fn behind(&self, key: Option<u64>) -> (Option<u64>, Vec<FoundObject>) {
+        let objects = self.objects.lock();
+        // `None` is below each key.
+        let behind = objects.iter().filter(|(_, object)| Some(object.key) > key);
+        let mut behind: Vec<_> = behind.collect();
+        behind.sort_unstable_by_key(|(_, object)| object.key);
+        let next = (behind.len() > PAGE).then(|| behind[PAGE - 1].1.key);
+        behind.truncate(PAGE);
+        let there = behind.into_iter();
+        let there = there.filter_map(|(name, at)| Some((name.clone(), at.object.upgrade()?)));
+        (next, there.collect())
     }
 
     /// The object of this name.
@@ -173,5 +205,65 @@ impl TakeOver for AdmittedGuest {
             guests.push(Arc::downgrade(&guest));
         }
         guest.attend(first);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service_queue::ServiceQueue;
+
+    /// An object that admits guests of its own shape, if it admits any.
+    struct Object {
+        shape: u64,
+        admits: bool,
+    }
+
+    impl Reached for Object {
+        fn admits(&self, _: &Peer, shape: u64) -> Result<(), String> {
+            if self.admits && shape == self.shape { Ok(()) } else { Err("no".into()) }
+        }
+
+        fn shape(&self) -> u64 {
+            self.shape
+        }
+
+        fn desk(&self) -> Option<Arc<ServiceQueue>> {
+            None
+        }
+    }
+
+    #[test]
+    fn pages_have_all_objects_once_that_a_guest_may_invoke() {
+        let gate = ObjectGate::at("127.0.0.1:0").unwrap();
+        let all: Vec<_> = (0..3 * PAGE as u64)
+            .map(|at| Arc::new(Object { shape: at, admits: at % 3 != 1 }))
+            .collect();
+        for object in &all {
+            let weak: Weak<Object> = Arc::downgrade(object);
+            gate.enter(&format!("o{}", object.shape), object.shape, weak);
+        }
+        let (mut after, mut found, mut pages) = (None, Vec::new(), 0);
+        loop {
+            let HomeReply::Listed { objects, next } = gate.page(&Peer::of_user(7), after) else {
+                panic!("no page");
+            };
+            assert!(objects.len() <= PAGE && (next.is_none() || next > after));
+            found.extend(objects.into_iter().map(|object| (object.name, object.shape)));
+            (after, pages) = (next, pages + 1);
+            if after.is_none() {
+                break;
+            }
+        }
+        let visible = all.iter().filter(|object| object.admits);
+        let visible: Vec<_> =
+            visible.map(|object| (format!("o{}", object.shape), object.shape)).collect();
+        assert_eq!((pages, found), (3, visible));
+        // Those that have ended are passed over.
+        drop(all);
+        let HomeReply::Listed { objects, .. } = gate.page(&Peer::of_user(7), None) else {
+            panic!("no page");
+        };
+        assert_eq!(objects, []);
     }
 }

@@ -44,6 +44,9 @@ pub(crate) trait Reached: Send + Sync {
     /// The reason why not.
     fn admits(&self, guest: &Peer, shape: u64) -> Result<(), String>;
 
+    /// The number that stands for its type.
+    fn shape(&self) -> u64;
+
     /// The queue of the thread that serves the object.
     fn desk(&self) -> Option<Arc<ServiceQueue>>;
 }
@@ -165,6 +168,11 @@ impl LinkGuest {
                 binding.iter().for_each(|binding| binding.over());
                 return Ok(());
             }
+            HomeRequest::List { version, after } => {
+                let gate =
+                    speaks(version).and_then(|()| self.gate.upgrade().ok_or(HomeReply::Absent));
+                gate.map(|gate| gate.page(&self.peer, after))
+            }
         };
         let answer = super::body(&answer.unwrap_or_else(|no| no));
         let head = FrameHeader {
@@ -182,12 +190,7 @@ impl LinkGuest {
 
     /// The object of this name, if the guest may invoke it.
     fn find(&self, version: u32, name: &str, shape: u64) -> Result<Arc<dyn Reached>, HomeReply> {
-        if version != VERSION {
-            return Err(HomeReply::No(format!(
-                "it speaks version {VERSION} of the objects' protocol, and this process version \
-                 {version}"
-            )));
-        }
+        speaks(version)?;
         let object = self.gate.upgrade().and_then(|gate| gate.object(name));
         let object = object.ok_or(HomeReply::Absent)?;
         object.admits(&self.peer, shape).map_err(HomeReply::No)?;
@@ -226,6 +229,16 @@ impl LinkGuest {
             }
         }
     }
+}
+
+/// Refuses a guest that speaks another version.
+fn speaks(version: u32) -> Result<(), HomeReply> {
+    if version == VERSION {
+        return Ok(());
+    }
+    Err(HomeReply::No(format!(
+        "it speaks version {VERSION} of the objects' protocol, and this process version {version}"
+    )))
 }
 
 impl Attend for GuestRequests {

@@ -63,6 +63,10 @@ impl Reached for HomeObject {
         }
     }
 
+    fn shape(&self) -> u64 {
+        self.shape
+    }
+
     fn desk(&self) -> Option<Arc<ServiceQueue>> {
         Self::desk(self)
     }
