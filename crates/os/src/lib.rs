@@ -13,8 +13,9 @@
 //! Errors print their text also as `Debug` ([`error_debug!`]).
 //! For tests it has the points at which a process ends ([`fault`]) and a count of the system calls
 //! that calls make ([`crossings`]). The feature `testing` adds system calls that a test answers
-//! (`seccomp`), an allocator that refuses (`ration`), and forked children (`forked`); the feature
-//! `frames` adds backtraces by call frame information (`frames`).
+//! (`seccomp`), an allocator that refuses (`ration`), forked children (`forked`), and network
+//! devices whose packets a test carries (`tun`); the feature `frames` adds backtraces by call frame
+//! information (`frames`).
 //!
 //! It has no policy. Nothing here decides when to wait, which peer to trust, or how long to spin;
 //! every call is one or a few system calls with a typed result. Nothing here logs.
@@ -68,6 +69,8 @@ pub mod tcp;
 pub mod text;
 pub mod timer;
 pub mod trace;
+#[cfg(feature = "testing")]
+pub mod tun;
 pub mod unforked;
 pub mod user;
 pub mod write_back;
