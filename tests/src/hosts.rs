@@ -1,5 +1,5 @@
-//! Several hosts on one machine: network namespaces that are joined by a switch, with an identity
-//! each.
+//! Several hosts on one machine: network namespaces that are joined by a switch or by a network of
+//! a test's own, with an identity each.
 //!
 //! That needs root. Without it the hosts are one, at its loopback address, and tests that cut links
 //! are left out, loudly.
@@ -13,9 +13,14 @@ use upcall_net::identity::{HostName, HostPermission, HostStore, IfRevoked};
 /// Some hosts, which exist until this is dropped.
 pub struct Hosts {
     all: Vec<Host>,
-    /// The namespace of the switch, if the hosts are namespaces.
+    /// The namespace of the switch, if one joins the hosts.
     switch: Option<String>,
     folder: tempfile::TempDir,
+}
+
+/// Network namespaces that hosts will be. They are removed on drop.
+struct Namespaces {
+    names: Vec<String>,
 }
 
 /// A host.
@@ -46,23 +51,52 @@ impl Host {
 }
 
 impl Hosts {
-    /// Makes hosts that trust each other.
+    /// Makes hosts that trust each other, joined by a switch.
     ///
     /// # Panics
     /// If that is not possible.
     pub fn new(count: usize) -> Self {
+        let Some(namespaces) = Namespaces::make(count) else {
+            return Self::of((0..count).map(|_| None), None);
+        };
+        let switch = namespaces.switch();
+        assert!(make_switch(&switch, &namespaces.names), "namespaces that are joined by a switch");
+        Self::of(namespaces.take().into_iter().map(Some), Some(switch))
+    }
+
+    /// Makes hosts that trust each other, and whose network is `join`'s: it gives each of these
+    /// namespaces a device `eth0`. Returns `None`, and says so, if this machine forbids that.
+    ///
+    /// # Panics
+    /// If only a part can be made.
+    pub fn joined_by<T>(
+        count: usize,
+        join: impl FnOnce(&[String]) -> std::io::Result<T>,
+    ) -> Option<(Self, T)> {
+        let namespaces = Namespaces::make(count)?;
+        let network = match join(&namespaces.names) {
+            Ok(network) => network,
+            Err(error) => {
+                println!("skipped: hosts that are joined by a network of a test's own: {error}");
+                return None;
+            }
+        };
+        let mut all = namespaces.names.iter().enumerate();
+        assert!(all.all(|(number, name)| set_up(name, number)), "addresses of the hosts");
+        Some((Self::of(namespaces.take().into_iter().map(Some), None), network))
+    }
+
+    fn of(namespaces: impl Iterator<Item = Option<String>>, switch: Option<String>) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let switch = make_switch(count);
-        let all: Vec<Host> = (0..count)
-            .map(|number| Host {
-                address: match &switch {
-                    Some(_) => address(number),
-                    None => "127.0.0.1".into(),
-                },
-                store: store(folder.path(), number),
-                namespace: switch.as_ref().map(|switch| format!("{switch}-{number}")),
-            })
-            .collect();
+        let host = |(number, namespace): (usize, Option<String>)| Host {
+            address: match &namespace {
+                Some(_) => address(number),
+                None => "127.0.0.1".into(),
+            },
+            store: store(folder.path(), number),
+            namespace,
+        };
+        let all = namespaces.enumerate().map(host).collect();
         let hosts = Self { all, switch, folder };
         hosts.introduce();
         hosts
@@ -74,7 +108,7 @@ impl Hosts {
             for (other, peer) in self.all.iter().enumerate().filter(|&(other, _)| other != number) {
                 let own = peer.store.own().expect("an identity");
                 // Hosts that are one have one address, so the first of them has the name.
-                let name = match &self.switch {
+                let name = match &peer.namespace {
                     None if number > 1 || other > 1 => format!("other-{other}"),
                     _ => peer.address.clone(),
                 };
@@ -88,7 +122,7 @@ impl Hosts {
 
     /// Returns `true` if links can be cut.
     pub fn are_apart(&self) -> bool {
-        self.switch.is_some()
+        self.all.iter().all(|host| host.namespace.is_some())
     }
 
     /// A host.
@@ -109,7 +143,7 @@ impl Hosts {
     /// Cuts the cable of a host: what is sent to it, and what it sends, is lost without a word.
     ///
     /// # Panics
-    /// If the hosts are not apart.
+    /// If no switch joins the hosts.
     pub fn cut(&self, number: usize) {
         self.set_port(number, "down");
     }
@@ -117,7 +151,7 @@ impl Hosts {
     /// Mends the cable of a host.
     ///
     /// # Panics
-    /// If the hosts are not apart.
+    /// If no switch joins the hosts.
     pub fn mend(&self, number: usize) {
         self.set_port(number, "up");
     }
@@ -148,7 +182,7 @@ impl Hosts {
     }
 
     fn set_port(&self, number: usize, state: &str) {
-        let switch = self.switch.as_ref().expect("hosts that are apart");
+        let switch = self.switch.as_ref().expect("hosts that a switch joins");
         let port = format!("port{number}");
         assert!(ip(&["-n", switch, "link", "set", &port, state]), "the cable of host {number}");
     }
@@ -156,17 +190,52 @@ impl Hosts {
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        let Some(switch) = &self.switch else { return };
-        for host in &self.all {
-            if let Some(name) = &host.namespace {
-                ip(&["netns", "del", name]);
-            }
-        }
-        ip(&["netns", "del", switch]);
+        let namespaces = self.all.iter().filter_map(|host| host.namespace.as_ref());
+        namespaces.chain(&self.switch).for_each(|name| _ = ip(&["netns", "del", name]));
     }
 }
 
-fn address(number: usize) -> String {
+impl Namespaces {
+    /// Makes them, without a network. Returns `None`, and says so, if this machine forbids that.
+    fn make(count: usize) -> Option<Self> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        forget_the_dead();
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = |host| format!("upcall-{}-{number}-{host}", std::process::id());
+        let mut made = Self { names: Vec::new() };
+        for host in 0..count {
+            if !ip(&["netns", "add", &name(host)]) {
+                assert!(host == 0, "as many namespaces as hosts");
+                println!(
+                    "skipped: hosts as network namespaces, which need root: they are one here"
+                );
+                return None;
+            }
+            made.names.push(name(host));
+        }
+        Some(made)
+    }
+
+    /// The name for the namespace of their switch.
+    fn switch(&self) -> String {
+        let (first, _) = self.names[0].rsplit_once('-').expect("the number of a host");
+        first.into()
+    }
+
+    /// Their names, for an owner that removes them.
+    fn take(mut self) -> Vec<String> {
+        std::mem::take(&mut self.names)
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        self.names.iter().for_each(|name| _ = ip(&["netns", "del", name]));
+    }
+}
+
+/// The address of a host that is a namespace.
+pub fn address(number: usize) -> String {
     format!("10.77.0.{}", number + 1)
 }
 
@@ -177,36 +246,29 @@ fn store(folder: &Path, number: usize) -> HostStore {
     store
 }
 
-/// Makes a switch and the namespaces that it joins. Returns the switch's namespace; `None` if this
-/// machine forbids that.
-fn make_switch(count: usize) -> Option<String> {
-    static MADE: AtomicU32 = AtomicU32::new(0);
-    forget_the_dead();
-    let number = MADE.fetch_add(1, Ordering::Relaxed);
-    let switch = format!("upcall-{}-{number}", std::process::id());
-    if !ip(&["netns", "add", &switch]) {
-        println!("skipped: hosts as network namespaces, which need root: they are one here");
-        return None;
-    }
-    let made = ip(&["-n", &switch, "link", "add", "bridge", "type", "bridge"])
-        && ip(&["-n", &switch, "link", "set", "bridge", "up"])
-        && (0..count).all(|number| make_host(&switch, number));
-    assert!(made, "network namespaces that are joined by a switch");
-    Some(switch)
+/// Makes a switch that joins these namespaces. Returns `true` if that succeeds.
+fn make_switch(switch: &str, namespaces: &[String]) -> bool {
+    ip(&["netns", "add", switch])
+        && ip(&["-n", switch, "link", "add", "bridge", "type", "bridge"])
+        && ip(&["-n", switch, "link", "set", "bridge", "up"])
+        && namespaces.iter().enumerate().all(|(number, name)| plug_in(switch, name, number))
 }
 
-fn make_host(switch: &str, number: usize) -> bool {
-    let (name, port) = (format!("{switch}-{number}"), format!("port{number}"));
-    let address = format!("{}/24", address(number));
-    ip(&["netns", "add", &name])
-        && ip(&[
-            "-n", switch, "link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns",
-            &name,
-        ])
+/// Connects a host with the switch. Returns `true` if that succeeds.
+fn plug_in(switch: &str, namespace: &str, number: usize) -> bool {
+    let port = format!("port{number}");
+    let pair = ["type", "veth", "peer", "name", "eth0", "netns", namespace];
+    ip(&[&["-n", switch, "link", "add", &port], &pair[..]].concat())
         && ip(&["-n", switch, "link", "set", &port, "master", "bridge", "up"])
-        && ip(&["-n", &name, "address", "add", &address, "dev", "eth0"])
-        && ip(&["-n", &name, "link", "set", "eth0", "up"])
-        && ip(&["-n", &name, "link", "set", "lo", "up"])
+        && set_up(namespace, number)
+}
+
+/// Gives a host its address. Returns `true` if that succeeds.
+fn set_up(namespace: &str, number: usize) -> bool {
+    let address = format!("{}/24", address(number));
+    ip(&["-n", namespace, "address", "add", &address, "dev", "eth0"])
+        && ip(&["-n", namespace, "link", "set", "eth0", "up"])
+        && ip(&["-n", namespace, "link", "set", "lo", "up"])
 }
 
 /// Removes namespaces of tests that were killed.

@@ -7,6 +7,8 @@
 //! [`speech`] is the protocol spoken by hand, for peers that break it, such as those in
 //! [`hostile`]. [`member`] is a member of a group that sends and takes messages, [`job`] has
 //! jobs of such members, [`sharer`] shares an object, and [`far_object`] shares one over links.
+//! [`hosts`] makes hosts on one machine, and [`foul`] a network between them that treats packets
+//! badly.
 //! [`shortage`] refuses system calls. [`shapes`] has values of chosen sizes. [`bad_input`] runs
 //! the readers of a peer's bytes on arbitrary input.
 //!
@@ -20,6 +22,7 @@ pub mod dice;
 pub mod donors;
 mod everywhere;
 pub mod far_object;
+pub mod foul;
 pub mod group;
 pub mod hoard;
 pub mod hostile;
@@ -30,6 +33,7 @@ mod latch;
 pub mod member;
 pub mod object;
 pub mod outcome;
+pub mod packet;
 #[cfg(doctest)]
 mod pages;
 pub mod party;
