@@ -269,6 +269,7 @@ impl Client {
                     self.trial()?.work(0)?;
                 }
             }
+            "tries" => return self.tries(words[1], number(2)),
             "work-by" => {
                 self.trial()?
                     .with_deadline(Some(Duration::from_millis(number(2))))
@@ -348,6 +349,23 @@ impl Client {
             other => return Err(format!("unknown command {other:?}").into()),
         }
         done()
+    }
+
+    /// Makes `count` calls of work that takes no time, each by a new binding if the last one is
+    /// broken. Reports the numbers of those that returned, and of those that failed.
+    fn tries(&mut self, name: &str, count: u64) -> Outcome {
+        let (mut returned, mut failed) = (0, 0);
+        while returned + failed < count {
+            match self.trial.as_ref().filter(|trial| trial.is_open()) {
+                None => self.trial = Trial::bind(name).ok(),
+                Some(trial) => match trial.work(0) {
+                    Ok(()) => returned += 1,
+                    Err(CallError::Failed(_)) => failed += 1,
+                    Err(error) => return Err(error.into()),
+                },
+            }
+        }
+        show([returned, failed])
     }
 
     fn bind(&mut self, name: &str, what: &str) -> Outcome {

@@ -169,6 +169,9 @@ impl Member {
             ["take", from, count] => self.take(from.parse()?, count.parse()?),
             // Sends `count` messages to each other member, then takes as many from each.
             ["life", count] => self.life(count.parse()?),
+            // Sends `count` messages to each other member, and at the same time takes as many from
+            // each. All members do so. Reports how many were taken from each.
+            ["exchange", count] => self.exchange(count.parse()?),
             // The two parts of a life.
             ["tell", count] => self.tell(count.parse()?).and_then(|_| done()),
             ["listen", count] => self.listen(count.parse()?, &[]),
@@ -325,7 +328,12 @@ impl Member {
     fn is_told(&self, event: &Event) -> Result<(), Box<dyn std::error::Error>> {
         let seen = &mut *self.seen.borrow_mut();
         match *event {
-            Event::Ended { rank } => seen.ended[rank] += 1,
+            Event::Ended { rank } => {
+                seen.ended[rank] += 1;
+                if seen.ended[rank] > 1 {
+                    return Err(format!("the end of {rank} is reported again").into());
+                }
+            }
             Event::Parted { one, other } => seen.parted.push([one, other]),
             _ => return Err(format!("{event:?}").into()),
         }
@@ -341,6 +349,30 @@ impl Member {
         let gone = self.tell(count)?;
         std::thread::sleep(Duration::from_millis(20));
         self.listen(count, &gone)
+    }
+
+    /// Few messages of each pair are under way at once, so that a run of any length needs no more
+    /// memory than a short one.
+    fn exchange(&mut self, count: u64) -> Outcome {
+        const BURST: u64 = 500;
+        let others: Vec<Rank> = self.others().collect();
+        let mut left = count;
+        while left > 0 {
+            let burst = BURST.min(left);
+            left -= burst;
+            for _ in 0..burst {
+                others.iter().try_for_each(|&to| self.send(to))?;
+            }
+            // Each other member has sent as many here as this one has sent there, less what it
+            // sends now.
+            let under_way = if left > 0 { BURST } else { 0 };
+            self.until(|seen| {
+                others.iter().all(|&from| seen.taken[from] + under_way >= self.next[from])
+            })?;
+        }
+        self.group.barrier()?;
+        while self.group.poll() > 0 {}
+        Ok(self.seen.borrow().taken.iter().map(u64::to_string).collect())
     }
 
     fn others(&self) -> impl Iterator<Item = Rank> + use<> {

@@ -10,19 +10,29 @@ use upcall_tests::place::{Place, eventually};
 use upcall_tests::usage::{connections, memory};
 
 /// Number of messages that a member sends to each other one: more than a queue holds.
-const LIFE: u64 = 3000;
+pub const LIFE: u64 = 3000;
+
+/// Options of members that wait for each other as long as tests do.
+pub const PATIENT: &str = "within=600000 patience=600000";
+
+/// Longest wait for members to join, and for work of several hosts that takes long.
+pub const LONGEST: Duration = Duration::from_secs(600);
 
 /// Some hosts, each with a folder of names of its own.
-pub(crate) struct Scene {
-    pub(crate) hosts: Hosts,
-    places: Vec<Place>,
+pub struct Scene {
+    pub hosts: Hosts,
+    pub places: Vec<Place>,
     address: String,
 }
 
 impl Scene {
-    pub(crate) fn new(count: usize) -> Self {
+    pub fn new(count: usize) -> Self {
+        Self::on(Hosts::new(count), count)
+    }
+
+    /// The same on these hosts.
+    pub fn on(hosts: Hosts, count: usize) -> Self {
         static NEXT: AtomicU16 = AtomicU16::new(7450);
-        let hosts = Hosts::new(count);
         // Hosts that are one need a port for each group, which no other process takes by chance.
         let port = NEXT.fetch_add(1, Ordering::Relaxed);
         let address = format!("{}:{port}", hosts.host(0).address);
@@ -35,12 +45,12 @@ impl Scene {
     }
 
     /// Starts a group whose members are on these hosts, by rank.
-    pub(crate) fn group(&self, on: &[usize], options: &str) -> Vec<Party> {
+    pub fn group(&self, on: &[usize], options: &str) -> Vec<Party> {
         self.group_with(on, |_| options)
     }
 
     /// The same with options of each member.
-    pub(crate) fn group_with<'a>(
+    pub fn group_with<'a>(
         &self,
         on: &[usize],
         options: impl Fn(usize) -> &'a str,
@@ -56,12 +66,12 @@ impl Scene {
             })
             .collect();
         for (rank, member) in members.iter_mut().enumerate() {
-            assert_eq!(member.hear().numbers("joining"), [rank as u64]);
+            assert_eq!(member.hear_within(LONGEST).numbers("joining"), [rank as u64]);
         }
         members
     }
 
-    pub(crate) fn end(&self, members: Vec<Party>) {
+    pub fn end(&self, members: Vec<Party>) {
         for mut member in members {
             member.say("leave");
             member.ended();
@@ -181,11 +191,16 @@ fn the_end_of_a_member_is_noticed_before_its_forked_child_ends() {
     }
 }
 
-/// Waits until a process has lost its connection.
-pub(crate) fn await_cut(member: &Party) {
-    eventually("a connection that is cut", || match connections(member.pid()) {
-        0 => Ok(()),
-        count => Err(format!("{count} connections")),
+/// Waits until a process has lost its connections.
+pub fn await_cut(member: &Party) {
+    await_connections(member, 0);
+}
+
+/// Waits until a process has this number of connections.
+pub fn await_connections(party: &Party, expected: usize) {
+    eventually(&format!("{expected} connections"), || match connections(party.pid()) {
+        found if found == expected => Ok(()),
+        found => Err(format!("{found} connections")),
     });
 }
 
@@ -196,7 +211,7 @@ fn what_is_sent_across_a_cut_arrives_once_and_in_order() {
     if !scene.hosts.are_apart() {
         return println!("skipped: cuts, which need network namespaces");
     }
-    let mut members = scene.group(&[0, 1], "lost=1000");
+    let mut members = scene.group(&[0, 1], "lost=1000 cut=600000");
     let mut all = 0;
     for round in 0..2 {
         // Something is under way in both directions when the cable is cut.

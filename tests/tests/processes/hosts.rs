@@ -36,7 +36,8 @@ impl Scene {
     }
 }
 
-fn serve(place: &Place, host: &Host, options: &str) -> (Party, String) {
+/// Starts a server on a host. Also returns the name by which other hosts bind it.
+pub fn serve(place: &Place, host: &Host, options: &str) -> (Party, String) {
     let serve = format!("serve trial tcp-hosts {options}");
     let mut server = place.start_by(&host.wrapper(), &serve);
     let address = server.hear().expect_ok("a server's start").swap_remove(0);
