@@ -19,6 +19,7 @@
 //! * [`pvm`] runs PVM programs with Upcall, with PVM and with MPI.
 //! * [`hosts`] calls from one host to another, both of them network namespaces, and runs PVM
 //!   programs on both.
+//! * [`links`] runs simulated hosts, up to 100 000, whose links are cut.
 //!
 //! The harness interleaves the systems round by round and probes the cache line beside each turn.
 //! It reports medians over rounds as tables ([`table`]) and as JSON records ([`recorded`]). It does
@@ -53,8 +54,9 @@
 //! [`threads::child::child_main`], `bench-urpc` and [`urpc::child::child_main`], `bench-messages`
 //! and [`messages::child::child_main`], `bench-own-messages` and
 //! [`messages::own::child::child_main`], `bench-homed` and [`homed::child::child_main`],
-//! `bench-cache` and [`cache::child::child_main`], `bench-pvm` and [`pvm::child::child_main`], and
-//! `bench-hosts` and [`hosts::child::child_main`].
+//! `bench-cache` and [`cache::child::child_main`], `bench-pvm` and [`pvm::child::child_main`],
+//! `bench-hosts` and [`hosts::child::child_main`], and `bench-links` and
+//! [`links::child::child_main`].
 //!
 //! Reading order: [`suite`] and `run`, which all suites share. Calls: [`case`], [`payload`],
 //! [`child`], then `limits` and `socket` as examples of systems, then `pair` and [`rpc`]. Threads:
@@ -63,7 +65,8 @@
 //! [`messages::case`], [`messages::child`], then [`messages`]; [`messages::own::case`], [`lab`],
 //! then [`messages::own`]. Objects: [`homed::case`], [`homed::paper`], then [`homed`]. Tables:
 //! [`cache::case`], [`cache::child`], then [`cache`]. PVM: [`pvm::case`], [`pvm::contender`], then
-//! [`pvm`]. Hosts: [`hosts::case`], [`hosts::child`], then [`hosts`].
+//! [`pvm`]. Hosts: [`hosts::case`], [`hosts::child`], then [`hosts`]; [`links::case`], then
+//! [`links`].
 #![deny(unsafe_code)]
 
 mod built;
@@ -81,6 +84,7 @@ pub mod lab;
 mod like;
 mod limits;
 pub mod line;
+pub mod links;
 pub mod lrpc;
 pub mod messages;
 mod output;

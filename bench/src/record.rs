@@ -17,13 +17,13 @@ use crate::stats::{Summary, median};
 /// one of the N calls is outstanding (N × time ÷ calls), `p50_ns` the median of that over the
 /// rounds, and `p99_ns` its worst round. In `idle-N` of the suite `pvm` the times are the processor
 /// time that N waiting tasks use, in nanoseconds per second, and `per_s` is 0; so are those of
-/// `idle` in the suite `hosts`, of an idle connection. In `urpc` the times are of the calls that
-/// one of the N threads times, `per_s` is of all N threads while none times its calls, and
-/// `mean_ns` is N ÷ `per_s`.
+/// `idle` in the suite `hosts`, of an idle connection. In `links` the times are the processor time
+/// of a run by its messages. In `urpc` the times are of the calls that one of the N threads times,
+/// `per_s` is of all N threads while none times its calls, and `mean_ns` is N ÷ `per_s`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// The suite: `rpc`, `threads`, `urpc`, `lrpc`, `messages`, `homed`, `cache`, `pvm` or
-    /// `hosts`.
+    /// The suite: `rpc`, `threads`, `urpc`, `lrpc`, `messages`, `homed`, `cache`, `pvm`,
+    /// `hosts` or `links`.
     pub suite: String,
     /// The call, the thread operation, or the part of a call.
     pub case: String,
@@ -63,14 +63,15 @@ pub struct Record {
     /// Cache-line round trip between the two processors, probed before and after each turn; null on
     /// a machine with one processor.
     pub line_ns: Option<f64>,
-    /// Peak memory of the process, in KiB (VmHWM); in the cases `alive-…` only.
+    /// Peak memory of the process, in KiB (VmHWM); in the cases `alive-…` and the suite `links`
+    /// only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_kib: Option<u64>,
     /// Memory of one thread that is alive, in bytes, in the cases `alive-…`: the growth of the
     /// process from before its thread system began to its peak, divided by the number of threads.
-    /// In `idle-…` of the suite `pvm` the proportional set sizes of all processes, including a
-    /// daemon's, divided by the number of tasks. Memory that the kernel keeps for itself is not
-    /// included.
+    /// In `links` it is the same growth by links. In `idle-…` of the suite `pvm` the proportional
+    /// set sizes of all processes, including a daemon's, divided by the number of tasks. Memory
+    /// that the kernel keeps for itself is not included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_each: Option<f64>,
     /// Median time of an operation in the first round of a process, when all memory came from the

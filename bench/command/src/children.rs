@@ -1,7 +1,7 @@
 //! The children of a run: this program again, as one system of a suite. The harness passes their
 //! arguments.
 
-use crate::{cache, homed, hosts, messages, own, pvm, rpc, threads, urpc};
+use crate::{cache, homed, hosts, links, messages, own, pvm, rpc, threads, urpc};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use upcall_bench::child::Entry;
@@ -20,6 +20,7 @@ pub fn run(args: &[OsString]) -> Option<ExitCode> {
         "bench-cache" => cache_child(rest),
         "bench-pvm" => pvm_child(rest),
         "bench-hosts" => hosts_child(rest),
+        "bench-links" => links_child(rest),
         "bench-job" => own_jobs_child(own::paper::job, &rest),
         "bench-member" => own_jobs_child(|words| own::paper::member(words).map(|()| 0), &rest),
         _ => return None,
@@ -75,6 +76,11 @@ fn pvm_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn hosts_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     use upcall_bench::hosts::child::{Entry, child_main};
     child_main(args, &[Entry::of::<hosts::limit::Limit>(), Entry::of::<hosts::Upcall>()])
+}
+
+/// Runs a child of the suite `links`.
+fn links_child(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    upcall_bench::links::child::child_main(args, links::simulate)
 }
 
 /// Runs a child of the suite `messages` for one of Upcall's own cases.

@@ -7,6 +7,7 @@ mod cache;
 mod children;
 mod homed;
 mod hosts;
+mod links;
 mod messages;
 mod own;
 mod pages;

@@ -10,6 +10,7 @@ use upcall_bench::cache::Cache;
 use upcall_bench::case::Mode;
 use upcall_bench::homed::Homed;
 use upcall_bench::hosts::Hosts;
+use upcall_bench::links::Links;
 use upcall_bench::lrpc::Lrpc;
 use upcall_bench::messages::Messages;
 use upcall_bench::pvm::Pvm;
@@ -220,6 +221,17 @@ pub enum Command {
         upcall-bench hosts --peers pvm,pvm-direct --case pvm-one-way-0 --case pvm-ring-24\n  \
         upcall-bench hosts --peers none --case connect --case resume --quick")]
     Hosts(Told<Hosts>),
+    /// Simulated hosts with two links each, which are cut while messages are under way: processor
+    /// time and memory by the number of hosts.
+    ///
+    /// The cases are hosts-10 to hosts-100000. Each side of a link is the state machine that
+    /// programs use, on a virtual clock. The largest case takes some minutes and needs 6 GiB of
+    /// memory. With --quick there are at most 1000 hosts.
+    #[command(after_help = "Examples:\n  \
+        upcall-bench links\n  \
+        upcall-bench links --quick --plot figures\n  \
+        upcall-bench links --case hosts-1000 --json links.json")]
+    Links(Told<Links>),
     /// Writes the tables and figures of pages from the records of suites.
     ///
     /// A suite with --record DIR/records puts its records into DIR/records. In each page of DIR,
@@ -262,6 +274,7 @@ pub fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Hosts(told) => {
             told.run(&Hosts { introduce: hosts::introduce, upcall: starter()? })
         }
+        Command::Links(told) => told.run(&Links),
         Command::Pages { dir, check } => {
             pages::run(&dir, if check { Action::Check } else { Action::Write })
         }

@@ -161,7 +161,7 @@ fn run(args: impl IntoIterator<Item = OsString>, systems: &[Entry]) -> Outcome<(
 }
 
 /// Returns the peak memory of this process, in KiB.
-fn peak_kib() -> Outcome<u64> {
+pub(crate) fn peak_kib() -> Outcome<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
     let peak = status
         .lines()

@@ -5,6 +5,7 @@ use crate::plot::{self, Figures, PlotError, Svg};
 use upcall_bench::cache::Cache;
 use upcall_bench::homed::Homed;
 use upcall_bench::hosts::Hosts;
+use upcall_bench::links::Links;
 use upcall_bench::lrpc::Lrpc;
 use upcall_bench::messages::Messages;
 use upcall_bench::pvm::Pvm;
@@ -61,7 +62,7 @@ impl Known {
 }
 
 /// All suites.
-pub static SUITES: [Known; 9] = [
+pub static SUITES: [Known; 10] = [
     Known::of::<Rpc>(None),
     Known::of::<Threads>(Some(plot::threads::figures)),
     Known::of::<Urpc>(Some(plot::urpc::figures)),
@@ -71,6 +72,7 @@ pub static SUITES: [Known; 9] = [
     Known::of::<Cache>(None),
     Known::of::<Pvm>(Some(plot::pvm::figures)),
     Known::of::<Hosts>(None),
+    Known::of::<Links>(Some(plot::links::figures)),
 ];
 
 /// Returns the suite of a name.

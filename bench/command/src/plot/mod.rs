@@ -1,6 +1,7 @@
 //! Figures of a run, drawn from its records: the parts that all suites share.
 
 pub mod homed;
+pub mod links;
 pub mod lrpc;
 pub mod messages;
 pub mod pvm;

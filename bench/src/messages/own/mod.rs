@@ -198,7 +198,7 @@ fn so_far(task: &Task, done: u64, spent: Duration) -> String {
 }
 
 /// Returns the memory available without swapping, in bytes, limited by a container's maximum.
-fn available_memory() -> Option<u64> {
+pub(crate) fn available_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let kib: u64 = text.lines().find_map(|line| {
         line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB")?.parse().ok()
