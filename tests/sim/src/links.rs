@@ -53,6 +53,8 @@ pub struct LinksSummary {
 /// One side of a link.
 struct LinkEnd {
     link: HostLink,
+    /// Number of the link, on which the contents of its messages depend.
+    number: u32,
     /// Numbers of the next message to send, and to expect.
     sends: u32,
     expects: u32,
@@ -110,7 +112,7 @@ pub fn run(seed: u64, plan: LinksPlan) -> Result<LinksSummary, String> {
     let wrong = |why: String| format!("seed {seed}, {plan:?}: {why}");
     for number in 0..plan.hosts * plan.links {
         let session = u128::from(mixed(u64::from(number))).to_le_bytes();
-        let client = LinkEnd::new(HostLink::client(session, TERMS));
+        let client = LinkEnd::new(HostLink::client(session, TERMS), number);
         let (connection, is_connected) = (0, false);
         let joint = Joint { client, server: None, hello: None, connection, is_connected, cuts: 0 };
         run.joints.push(joint);
@@ -134,8 +136,8 @@ pub fn run(seed: u64, plan: LinksPlan) -> Result<LinksSummary, String> {
 }
 
 impl LinkEnd {
-    fn new(link: HostLink) -> Self {
-        Self { link, sends: 0, expects: 0, arrives: 0 }
+    fn new(link: HostLink, number: u32) -> Self {
+        Self { link, number, sends: 0, expects: 0, arrives: 0 }
     }
 
     /// Takes bytes, and checks the messages that are complete. Returns their number.
@@ -147,7 +149,7 @@ impl LinkEnd {
         let mut count = 0;
         for event in events {
             let LinkEvent::Came(frame, _) = event else { return Err("given up".into()) };
-            if frame.head.call != self.expects || frame.body != body(frame.head.call) {
+            if frame.head.call != self.expects || frame.body != body(self.number, frame.head.call) {
                 return Err(format!("message {} in place of {}", frame.head.call, self.expects));
             }
             self.expects += 1;
@@ -159,14 +161,14 @@ impl LinkEnd {
     fn send(&mut self) {
         let call = self.sends;
         let head = FrameHeader { call, ..FrameHeader::of(FrameKind::Call) };
-        self.link.send(0, OutMessage { head, body: body(call), owner: None });
+        self.link.send(0, OutMessage { head, body: body(self.number, call), owner: None });
         self.sends += 1;
     }
 }
 
-/// The contents of a message: mostly short, now and then of several records.
-fn body(call: u32) -> FrameBody {
-    let look = mixed(call.into());
+/// The contents of a message of a link: mostly short, now and then of several records.
+fn body(number: u32, call: u32) -> FrameBody {
+    let look = mixed(u64::from(number) << 32 | u64::from(call));
     let len = if look.is_multiple_of(50) { 40_000 } else { look % 200 };
     FrameBody::from(&*vec![look as u8; len as usize])
 }
@@ -287,7 +289,7 @@ impl Joint {
             let hello = Hello::read(all).map_err(|error| error.to_string())?;
             if self.server.is_none() {
                 let link = HostLink::server(&hello, TERMS).map_err(|error| error.to_string())?;
-                self.server = Some(LinkEnd::new(link));
+                self.server = Some(LinkEnd::new(link, self.client.number));
             }
             let accepted = self.server.as_mut().map(|server| server.link.accept(&hello));
             accepted.transpose().map_err(|error| error.to_string())?;
