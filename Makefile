@@ -217,8 +217,8 @@ test-long: test models miri-threads spin asan tsan lines mutants package msrv
 	$(CARGO) check --quiet --locked --manifest-path bench/links/Cargo.toml \
 	    --target-dir bench/links/target
 
-# ARGS are for the suite rpc. THREADS_ARGS, URPC_ARGS, MESSAGES_ARGS, CACHE_ARGS and
-# HOSTS_ARGS are for the suites of those names (`upcall-bench SUITE --help`).
+# ARGS are for the suite rpc. THREADS_ARGS, URPC_ARGS, MESSAGES_ARGS, CACHE_ARGS, HOSTS_ARGS and
+# LINKS_ARGS are for the suites of those names (`upcall-bench SUITE --help`).
 bench:
 	$(CARGO) build --release --package upcall-cli --package upcall-bench-command
 	$(OUT)/upcall-bench rpc --peers all --json target/bench-rpc.json $(ARGS)
@@ -230,8 +230,9 @@ bench:
 	    --plot target/bench-messages $(MESSAGES_ARGS)
 	$(OUT)/upcall-bench cache --peers all --json target/bench-cache.json $(CACHE_ARGS)
 	$(OUT)/upcall-bench hosts --peers all --json target/bench-hosts.json $(HOSTS_ARGS)
-	@echo "records: target/bench-{rpc,threads,urpc,messages,cache,hosts}.json;" \
-	    "figures: target/bench-{threads,urpc,messages}"
+	$(OUT)/upcall-bench links --json target/bench-links.json --plot target/bench-links $(LINKS_ARGS)
+	@echo "records: target/bench-{rpc,threads,urpc,messages,cache,hosts,links}.json;" \
+	    "figures: target/bench-{threads,urpc,messages,links}"
 
 # Measures nothing: the records are in docs/performance/records. ARGS=--check compares.
 pages:

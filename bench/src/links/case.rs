@@ -19,6 +19,8 @@ impl Case {
     pub const ALL: [Case; 5] = [Case(10), Case(100), Case(1_000), Case(10_000), Case(100_000)];
     /// Largest number of hosts of a quick run.
     pub(super) const QUICK: u32 = 1_000;
+    /// Largest number of hosts that is measured more than once.
+    pub(super) const LARGE: u32 = 10_000;
 
     /// The name in records and on the command line.
     pub fn name(self) -> String {
