@@ -225,7 +225,7 @@ pub enum Command {
     /// time and memory by the number of hosts.
     ///
     /// The cases are hosts-10 to hosts-100000. Each side of a link is the state machine that
-    /// programs use, on a virtual clock. The largest case takes some minutes and needs 6 GiB of
+    /// programs use, on a virtual clock. The largest case takes some minutes and needs 8 GiB of
     /// memory. With --quick there are at most 1000 hosts.
     #[command(after_help = "Examples:\n  \
         upcall-bench links\n  \

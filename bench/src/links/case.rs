@@ -42,9 +42,9 @@ impl Case {
         self.links() * 2 * u64::from(MESSAGES)
     }
 
-    /// Maximum memory that a run needs, in bytes: 64 MiB, and 32 KiB for each link.
+    /// Memory that a run needs at most, in bytes: 64 MiB, and 40 KiB for each link.
     pub(super) fn memory(self) -> u64 {
-        (64 << 20) + self.links() * (32 << 10)
+        (64 << 20) + self.links() * (40 << 10)
     }
 }
 

@@ -38,7 +38,7 @@ const END: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Default)]
 pub struct Links;
 
-/// Takes some minutes, and 4 GiB of memory for the largest number of hosts. Keeps one processor
+/// Takes some minutes, and 8 GiB of memory for the largest number of hosts. Keeps one processor
 /// busy.
 impl Suite for Links {
     const NAME: &'static str = "links";

@@ -51,7 +51,7 @@ fn a_seed_repeats_a_run() {
 
 /// Time and memory by the number of hosts.
 #[test]
-#[ignore = "minutes, and 4 GiB of memory"]
+#[ignore = "minutes, and 8 GiB of memory"]
 fn a_hundred_thousand_hosts() {
     for hosts in [10, 100, 1_000, 10_000, 100_000] {
         told(LinksPlan { hosts, links: 2, messages: 10, cuts: 2 });
