@@ -50,11 +50,7 @@ impl Scene {
     }
 
     /// The same with options of each member.
-    pub fn group_with<'a>(
-        &self,
-        on: &[usize],
-        options: impl Fn(usize) -> &'a str,
-    ) -> Vec<Party> {
+    pub fn group_with<'a>(&self, on: &[usize], options: impl Fn(usize) -> &'a str) -> Vec<Party> {
         let size = on.len();
         let mut members: Vec<Party> = (0..size)
             .map(|rank| {
