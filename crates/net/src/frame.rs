@@ -313,7 +313,7 @@ mod tests {
     fn lengths_and_kinds_are_checked_first() {
         let mut bytes = head(FrameKind::Reply, 0).to_bytes();
         assert_eq!(FrameHeader::read(&bytes), Ok(head(FrameKind::Reply, 0)));
-        bytes[16] = 10;
+        bytes[16] = FrameKind::Loss as u8 + 1;
         assert!(FrameHeader::read(&bytes).is_err());
         for len in [MOST_BODY as u64 + 1, 1 << 40, u64::MAX] {
             let mut bytes = head(FrameKind::Reply, 0).to_bytes();
