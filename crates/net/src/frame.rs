@@ -19,7 +19,7 @@ use std::time::Duration;
 use upcall_os::memory::free_in_pieces;
 use upcall_sched::PIECE;
 use upcall_sched::turns::give_turn;
-use upcall_shm::span::{Span, bytes_of};
+use upcall_shm::span::{Span, append_bytes, bytes_of};
 
 /// Maximum length of a body, in bytes. A longer one is not sent.
 pub const MOST_BODY: usize = 256 << 20;
@@ -236,7 +236,7 @@ impl Filling {
             bytes = &bytes[1..];
         }
         let (words, rest) = bytes.split_at(bytes.len() & !7);
-        let added = Span::of_bytes(words).append_to_words(&mut self.words);
+        let added = append_bytes(words, &mut self.words);
         debug_assert!(added.is_ok(), "there is room");
         rest.iter().for_each(|&byte| self.byte(byte));
     }

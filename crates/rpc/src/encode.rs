@@ -95,7 +95,7 @@ impl<'a> Encoder<'a> {
         limits: Limits,
     ) -> Result<(), EncodeError> {
         let mut encoder = Self::new(room, T::SIZE, limits, None);
-        encoder.pace = Pace::new(true);
+        encoder.pace = Pace::of_caller();
         encoder.put(value)
     }
 
@@ -108,7 +108,7 @@ impl<'a> Encoder<'a> {
     ) -> Result<(), EncodeError> {
         let mut encoder = Self::new(room, T::SIZE, limits, None);
         encoder.contents = RoomContents::Foreign;
-        encoder.pace = Pace::new(true);
+        encoder.pace = Pace::of_caller();
         encoder.clear(0..encoder.tail.min(room.len()));
         value.put(&mut encoder, 0);
         encoder.clear(encoder.tail.min(room.len())..room.len());

@@ -6,8 +6,8 @@
 //! piece, about 50 µs.
 //!
 //! A caller of a server on another machine gives way as well, while it copies its arguments to
-//! memory of its own: other callers may share its processor. On one machine a caller writes its
-//! arguments in one copy.
+//! memory of its own: other callers may share its processor. It begins after [`AT_ONCE`] bytes. On
+//! one machine a caller writes its arguments in one copy.
 
 use std::cell::Cell;
 use upcall_os::memory;
@@ -35,18 +35,30 @@ const MERGED: usize = PIECE / OF_FREEING;
 /// Number of words in a piece.
 pub(crate) const WORDS: usize = PIECE / 8;
 
+/// Number of bytes that a caller copies before others get their first turn. That takes 0.1 ms.
+/// Turns would take a hundredth of a call with as many bytes.
+const AT_ONCE: usize = 1 << 20;
+
 /// Counts the work since the last turn of others; see the module.
 #[derive(Debug)]
 pub struct Pace {
     gives_way: bool,
     since: Cell<usize>,
+    /// Number of bytes since the last turn after which the next one comes.
+    next: Cell<usize>,
     freed: Cell<usize>,
 }
 
 impl Pace {
     #[inline]
     pub(crate) fn new(gives_way: bool) -> Self {
-        Self { gives_way, since: Cell::new(0), freed: Cell::new(0) }
+        let next = Cell::new(PIECE);
+        Self { gives_way, since: Cell::new(0), next, freed: Cell::new(0) }
+    }
+
+    /// Counts the work of a caller that gives way.
+    pub(crate) fn of_caller() -> Self {
+        Self { next: Cell::new(AT_ONCE), ..Self::new(true) }
     }
 
     pub(crate) fn gives_way(&self) -> bool {
@@ -58,7 +70,7 @@ impl Pace {
     pub(crate) fn spent(&self, bytes: usize) {
         let since = self.since.get().saturating_add(bytes);
         self.since.set(since);
-        if since >= PIECE {
+        if since >= self.next.get() {
             self.give_way();
         }
     }
@@ -82,6 +94,7 @@ impl Pace {
     #[cold]
     fn give_way(&self) {
         self.since.set(0);
+        self.next.set(PIECE);
         if self.gives_way {
             give_way();
         }
@@ -191,7 +204,7 @@ mod tests {
     #[test]
     fn others_have_turns_while_a_caller_writes_a_large_argument_for_another_machine() {
         let value = vec![7_u64; 4 << 17];
-        let pieces = (4 << 20) / PIECE;
+        let pieces = ((4 << 20) - AT_ONCE) / PIECE;
         for contents in [RoomContents::Own, RoomContents::Foreign] {
             let (value, mut words) = (value.clone(), vec![0; block_len(&value).div_ceil(8)]);
             let turns = turns_during(move || {

@@ -451,6 +451,29 @@ impl<'a> WritableSpan<'a> {
     }
 }
 
+/// Appends bytes of this process alone to `to`, and zeros up to a whole word.
+///
+/// No peer reaches these bytes, so the C library copies them, with the widest vectors that the
+/// processor has.
+///
+/// # Errors
+/// There is no memory, and nothing was added.
+pub fn append_bytes(bytes: &[u8], to: &mut Vec<u64>) -> Result<(), TryReserveError> {
+    let words = bytes.len().div_ceil(8);
+    to.try_reserve(words)?;
+    let before = to.len();
+    let room = to.spare_capacity_mut();
+    if let Some(last) = words.checked_sub(1) {
+        room[last].write(0);
+    }
+    // SAFETY: `try_reserve` made room for `words` words, which is at least as many bytes, and
+    // `bytes` cannot overlap what `to` owns.
+    unsafe { room.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    // SAFETY: these words have just been written: the last one before the bytes in it.
+    unsafe { to.set_len(before + words) };
+    Ok(())
+}
+
 /// Copies `len` bytes between ranges that a peer may be writing or reading. Uses the string
 /// instruction from `string` bytes on.
 ///
@@ -613,6 +636,18 @@ mod tests {
         assert_eq!(span.u64(9), None);
         assert_eq!(span.u64(usize::MAX), None);
         assert_eq!(span.put_u32(13, 0), None);
+    }
+
+    #[test]
+    fn appended_bytes_end_with_a_whole_word() {
+        for len in 0..40 {
+            let bytes: Vec<u8> = (1..=len).collect();
+            let mut words = vec![7];
+            append_bytes(&bytes, &mut words).unwrap();
+            let mut expected = vec![7];
+            Span::of_bytes(&bytes).append_to_words(&mut expected).unwrap();
+            assert_eq!(words, expected, "{len}");
+        }
     }
 
     #[test]
