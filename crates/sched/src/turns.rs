@@ -8,7 +8,8 @@
 //!
 //! A thread that has woken for a moment is done in some 10 µs. A thread that computes keeps the
 //! processor for a slice. Beside such a one, the yields would take most of a worker's share. So
-//! after a turn that was long, the worker rests from yielding for [`RESTS`] times as long.
+//! after a turn that was long, the worker rests from yielding for [`RESTS`] times as long. A turn
+//! in which the whole process was stopped counts as one of [`LONGEST`].
 //!
 //! Time is an argument.
 
@@ -18,6 +19,9 @@ use std::time::{Duration, Instant};
 
 /// Time from which a turn was a slice.
 const LONG: Duration = Duration::from_micros(250);
+
+/// Maximum time that counts as a turn: that of several slices.
+const LONGEST: Duration = Duration::from_millis(20);
 
 /// Rest after a turn that was long, in times of the turn. So a thread that computes takes at most a
 /// seventeenth of the time in this way.
@@ -55,7 +59,7 @@ impl WorkTurns {
 
     /// A turn has lasted this long, until now.
     pub fn learn(&mut self, took: Duration, now: Instant) {
-        self.rests_until = (took >= LONG).then(|| now + took * RESTS);
+        self.rests_until = (took >= LONG).then(|| now + took.min(LONGEST) * RESTS);
     }
 }
 
@@ -101,6 +105,10 @@ mod tests {
             }
         }
         assert!(given > Duration::ZERO && given * (RESTS - 1) < worked, "{given:?} of {worked:?}");
+        // The process was stopped for a day.
+        turns.learn(Duration::from_secs(86400), now);
+        now += LONGEST * RESTS;
+        assert_eq!(turns.due(now), TurnDue::Now);
         // The next turn that is short ends the rest.
         now += Duration::from_secs(1);
         turns.learn(Duration::ZERO, now);
