@@ -9,9 +9,10 @@ use upcall_net::{FrameBody, FrameKind};
 impl FarPair {
     /// Reports the losses that the other member does not know yet.
     ///
-    /// Called before messages are moved from the queue. So the report precedes what a member sends
-    /// when it knows of the loss. If it sends nothing, the bridge's thread reports: every loss
-    /// wakes it, and so does a way that opens. So a pair that opens late reports all losses so far.
+    /// Called before messages are moved from the queue, or go past it. So the report precedes what
+    /// a member sends when it knows of the loss. If it sends nothing, the bridge's thread reports:
+    /// every loss wakes it, and so does a way that opens. So a pair that opens late reports all
+    /// losses so far.
     pub(super) fn report_losses(&self, outward: &mut OutwardWay) {
         // A member that leaves says nothing more.
         while outward.leaving == PairLeaving::No

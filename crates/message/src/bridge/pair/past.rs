@@ -58,6 +58,7 @@ impl FarPair {
         if !self.way.is_open() {
             return PastAttempt::Queue;
         }
+        self.report_losses(&mut outward);
         if outward.queue.as_ref().is_some_and(OutwardQueue::waits) {
             self.pump_queue(&mut outward);
         }
