@@ -282,20 +282,12 @@ impl<'a> Span<'a> {
     /// # Errors
     /// There is no memory, and nothing was added.
     pub fn append_to_words(&self, to: &mut Vec<u64>) -> Result<(), TryReserveError> {
-        let words = self.len.div_ceil(8);
-        to.try_reserve(words)?;
+        let room = room_for(self.len, to)?;
         self.prefetch();
-        let before = to.len();
-        let room = to.spare_capacity_mut();
-        if let Some(last) = words.checked_sub(1) {
-            room[last].write(0);
-        }
-        // SAFETY: the spare capacity's pointer is not null, even if it is empty.
-        let target = unsafe { NonNull::new_unchecked(room.as_mut_ptr().cast::<u8>()) };
-        // SAFETY: `try_reserve` made room for `words` words that no other code can reach.
-        unsafe { move_bytes(self.start, target, self.len, STRING_COPY) };
+        // SAFETY: `room` has at least as many bytes, which no other code can reach.
+        unsafe { move_bytes(self.start, room, self.len, STRING_COPY) };
         // SAFETY: these words have just been written: the last one before the bytes in it.
-        unsafe { to.set_len(before + words) };
+        unsafe { to.set_len(to.len() + self.len.div_ceil(8)) };
         Ok(())
     }
 
@@ -459,19 +451,24 @@ impl<'a> WritableSpan<'a> {
 /// # Errors
 /// There is no memory, and nothing was added.
 pub fn append_bytes(bytes: &[u8], to: &mut Vec<u64>) -> Result<(), TryReserveError> {
-    let words = bytes.len().div_ceil(8);
+    let room = room_for(bytes.len(), to)?;
+    // SAFETY: `room` has at least as many bytes, and `bytes` cannot overlap what `to` owns.
+    unsafe { room.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    // SAFETY: these words have just been written: the last one before the bytes in it.
+    unsafe { to.set_len(to.len() + bytes.len().div_ceil(8)) };
+    Ok(())
+}
+
+/// Makes room behind `to` for so many bytes, in whole words. The last word is zero.
+fn room_for(bytes: usize, to: &mut Vec<u64>) -> Result<NonNull<u8>, TryReserveError> {
+    let words = bytes.div_ceil(8);
     to.try_reserve(words)?;
-    let before = to.len();
     let room = to.spare_capacity_mut();
     if let Some(last) = words.checked_sub(1) {
         room[last].write(0);
     }
-    // SAFETY: `try_reserve` made room for `words` words, which is at least as many bytes, and
-    // `bytes` cannot overlap what `to` owns.
-    unsafe { room.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-    // SAFETY: these words have just been written: the last one before the bytes in it.
-    unsafe { to.set_len(before + words) };
-    Ok(())
+    // SAFETY: the spare capacity's pointer is not null, even if it is empty.
+    Ok(unsafe { NonNull::new_unchecked(room.as_mut_ptr().cast::<u8>()) })
 }
 
 /// Copies `len` bytes between ranges that a peer may be writing or reading. Uses the string
