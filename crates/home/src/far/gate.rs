@@ -118,9 +118,14 @@ impl ObjectGate {
         // `None` is below each key.
         let behind = objects.iter().filter(|(_, object)| Some(object.key) > key);
         let mut behind: Vec<_> = behind.collect();
+        let more = behind.len() > PAGE;
+        if more {
+            // Of many objects only a page is sorted.
+            behind.select_nth_unstable_by_key(PAGE, |(_, object)| object.key);
+            behind.truncate(PAGE);
+        }
         behind.sort_unstable_by_key(|(_, object)| object.key);
-        let next = (behind.len() > PAGE).then(|| behind[PAGE - 1].1.key);
-        behind.truncate(PAGE);
+        let next = behind.last().filter(|_| more).map(|(_, object)| object.key);
         let there = behind.into_iter();
         let there = there.filter_map(|(name, at)| Some((name.clone(), at.object.upgrade()?)));
         (next, there.collect())
